@@ -1,0 +1,201 @@
+"""``genmeter score``: the main job."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from genmeter.config import RunConfig
+
+
+def command(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="IN...", help="JSONL files (also .gz, - for stdin) or one folder of media."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Run directory; runs/<name> by default. Made when absent.")
+    ] = None,
+    metrics: Annotated[
+        str | None, typer.Option(help="Metrics or variants, separated by commas. Default: what each sample asks for.")
+    ] = None,
+    metrics_from: Annotated[
+        str | None, typer.Option(help="'sample': of --metrics only those in a sample's eval_config.")
+    ] = None,
+    profile: Annotated[str | None, typer.Option(help="reference (published networks) or tiny.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file with settings; flags win over it.")] = None,
+    media_root: Annotated[
+        list[str] | None, typer.Option(help="Folder that media may be read from; may repeat.")
+    ] = None,
+    prompts: Annotated[Path | None, typer.Option(help="For a folder: file of prompts.")] = None,
+    references: Annotated[Path | None, typer.Option(help="For a folder: folder of references, paired by stem.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run in tables.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:0.")] = None,
+    precision: Annotated[str | None, typer.Option(help="exact or fast.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Items per batch; chosen from memory by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Decode threads; as many as cores by default.")] = None,
+    candidate: Annotated[str | None, typer.Option(help="all, first, last, best or an index.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Open no socket for weights.")] = False,
+    allow_host: Annotated[list[str] | None, typer.Option(help="Host that media may come from; may repeat.")] = None,
+    group_by: Annotated[list[str] | None, typer.Option(help="Field to group the summary by; may repeat.")] = None,
+    cluster_by: Annotated[str | None, typer.Option(help="Field whose equal values are one cluster.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Score only the first N lines.")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be scored; score nothing.")] = False,
+    max_failed: Annotated[str | None, typer.Option(help="Exit 3 when more samples fail: N or P%.")] = None,
+    retry_failed: Annotated[str | None, typer.Option(help="Error codes to try again, separated by commas.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier run there first.")] = False,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Leave the shared feature cache alone.")] = False,
+    rows: Annotated[str | None, typer.Option(help="short, or full to repeat constants in every row.")] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only the summary, as JSON.")] = False,
+) -> None:
+    """Score an input into a run directory. Interrupt it any time; the same command goes on."""
+    from genmeter.engine.session import merged_config
+
+    settings: dict[str, Any] = {
+        "metrics_from": metrics_from,
+        "profile": profile,
+        "media_root": media_root or None,
+        "name": name,
+        "device": device,
+        "precision": precision,
+        "batch_size": batch_size,
+        "workers": workers,
+        "candidate": int(candidate) if candidate and candidate.lstrip("-").isdigit() else candidate,
+        "offline": offline or None,
+        "group_by": group_by or None,
+        "cluster_by": cluster_by,
+        "max_failed": max_failed,
+        "retry_failed": [code.strip() for code in retry_failed.split(",")] if retry_failed else None,
+        "cache": False if no_cache else None,
+        "rows": rows,
+    }
+    merged = merged_config(config, metrics, settings)
+    if allow_host:
+        merged = merged.model_copy(
+            update={"policy": merged.policy.model_copy(update={"allow_hosts": tuple(allow_host)})}
+        )
+    if plan:
+        from genmeter.cli.plan import show_plan
+
+        raise typer.Exit(
+            show_plan(inputs, merged, references=references, prompts=prompts, limit=limit, as_json=as_json)
+        )
+    raise typer.Exit(
+        run_and_print(
+            inputs,
+            out,
+            merged,
+            limit=limit,
+            fresh=fresh,
+            as_json=as_json,
+            references=references,
+            prompts=prompts,
+            report=report,
+        )
+    )
+
+
+def run_and_print(
+    inputs: list[str],
+    out: Path | None,
+    config: RunConfig,
+    *,
+    limit: int | None = None,
+    fresh: bool = False,
+    as_json: bool = False,
+    references: Path | None = None,
+    prompts: Path | None = None,
+    report: bool = True,
+) -> int:
+    """Run, show progress and print the table. Returns the exit code.
+
+    Raises:
+        ValueError: Usage errors.
+        GenmeterError: Unknown metrics.
+        KeyboardInterrupt: On SIGINT and SIGTERM; finished work is on disk.
+    """
+    from genmeter import api
+    from genmeter.cli.progress import Console
+    from genmeter.engine.core import StoppedEarly
+    from genmeter.schema import jsonio
+
+    with _terminable(), Console() as console:
+        try:
+            result = api.score(
+                inputs,
+                out=out,
+                references=references,
+                prompts=prompts,
+                limit=limit,
+                fresh=fresh,
+                config=config,
+                observer=console,
+                report=report,
+                command=shlex.join(["genmeter", *sys.argv[1:]]),
+            )
+        except StoppedEarly as stop:
+            return _say_stop(stop)
+    if as_json:
+        sys.stdout.buffer.write(jsonio.dumps(result.summary) + b"\n")
+    else:
+        from genmeter.report.tables import print_summary
+
+        print_summary(result.summary)
+        print(f"\nSamples   {result.run_dir / 'samples.jsonl'}")
+        if report:
+            print(f"Report    {result.run_dir / 'report.html'}")
+    return _verdict(result.summary, config.max_failed) or result.exit_code
+
+
+def _say_stop(stop: Any) -> int:
+    error = stop.error
+    print(f"genmeter: stopped: the first {stop.lines} scores all failed with {error['code']}", file=sys.stderr)
+    print(f"  for example: {error['message']}", file=sys.stderr)
+    if error.get("hint"):
+        print(f"  {error['hint']}", file=sys.stderr)
+    return 3
+
+
+def _verdict(summary: dict[str, Any], max_failed: str | int | None) -> int:
+    """3 when a metric has more failures than ``max_failed`` (a number, or a share such as 5%) allows."""
+    if max_failed is None:
+        return 0
+    text = str(max_failed).strip()
+    try:
+        limit = float(text.rstrip("%"))
+    except ValueError:
+        raise ValueError(f"--max-failed {text!r}: expected a number or a percentage such as 5%") from None
+    for metric, entry in summary["metrics"].items():
+        n = entry["n"]
+        allowed = limit / 100 * n["total"] if text.endswith("%") else limit
+        if n["n_failed"] > allowed:
+            print(
+                f"genmeter: {metric}: {n['n_failed']} of {n['total']} failed, more than --max-failed {text}",
+                file=sys.stderr,
+            )
+            return 3
+    return 0
+
+
+class _terminable:
+    """Turn SIGTERM into the same orderly stop as Ctrl-C, for as long as a run lasts."""
+
+    def __enter__(self) -> None:
+        def stop(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        try:
+            self._before: Any = signal.signal(signal.SIGTERM, stop)
+        except ValueError:  # not the main thread
+            self._before = None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)

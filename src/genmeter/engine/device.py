@@ -1,0 +1,134 @@
+"""Where the networks run, and the global torch settings that exact numbers need."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from genmeter.contract import Precision
+from genmeter.errors import GenmeterError
+
+_TORCH_FLAGS = threading.RLock()
+
+
+@functools.cache
+def cuda_driver_devices() -> int:
+    """How many devices the CUDA driver sees, asked of the driver itself so that torch need not be imported."""
+    for name in ("libcuda.so.1", "libcuda.so", "nvcuda.dll"):
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value
+        return 0
+    return 0
+
+
+def resolve_device(wanted: str) -> str:
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:i`` to the device that will be used.
+
+    Args:
+        wanted: ``auto`` takes a CUDA device when the driver and torch both offer one, else the CPU.
+
+    Returns:
+        ``cpu`` or ``cuda:i``.
+
+    Raises:
+        ValueError: Unknown name, or a CUDA device that is not there. Nothing falls back in silence.
+    """
+    if wanted == "cpu":
+        return "cpu"
+    if wanted == "auto":
+        return "cuda:0" if cuda_driver_devices() > 0 and _torch_devices() > 0 else "cpu"
+    kind, _, index = wanted.partition(":")
+    if kind != "cuda" or (index and not index.isdecimal()):
+        raise ValueError(f"unknown device {wanted!r}; use auto, cpu, cuda or cuda:0 (one device per process)")
+    found = _torch_devices() if cuda_driver_devices() > 0 else 0
+    if int(index or 0) >= found:
+        raise ValueError(f"device {wanted!r} asked for, but {found} CUDA devices are usable; use --device cpu or auto")
+    return f"cuda:{int(index or 0)}"
+
+
+def _torch_devices() -> int:
+    import torch
+
+    return int(torch.cuda.device_count()) if torch.cuda.is_available() else 0
+
+
+def device_kind(device: str) -> str:
+    """``cpu`` or ``cuda``: the part of a device name that numbers may depend on."""
+    return device.partition(":")[0]
+
+
+def memory_budget(device: str) -> int:
+    """Bytes one batch may work in: a constant on the CPU, so that the batch plan never depends on the moment."""
+    if device_kind(device) == "cpu":
+        return 512 << 20
+    import torch
+
+    return int(torch.cuda.get_device_properties(device).total_memory) // 2
+
+
+def available_memory() -> int | None:
+    """Bytes the CPU could still hand out now, or None where the system does not say."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+@contextmanager
+def torch_settings(precision: Precision) -> Iterator[None]:
+    """Set the global torch flags for one piece of work and put the caller's own back.
+
+    Exact mode turns TF32 off and asks cuDNN for deterministic kernels without autotuning, since both would let a score
+    depend on the machine or on its neighbours.
+    """
+    import torch
+
+    with _TORCH_FLAGS:
+        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+        exact = precision == "exact"
+        try:
+            matmul.allow_tf32 = cudnn.allow_tf32 = not exact
+            cudnn.benchmark, cudnn.deterministic = not exact, exact
+            with torch.inference_mode():
+                yield
+        finally:
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception means that memory ran out, on either kind of device."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def release_cached_memory(device: str) -> None:
+    """Hand cached blocks back to the device after an out-of-memory error, so that the smaller retry finds room."""
+    if device_kind(device) == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
+
+
+def out_of_memory(shape: tuple[int, ...], device: str) -> GenmeterError:
+    """The typed error of one item that does not fit alone."""
+    size = "x".join(map(str, shape))
+    return GenmeterError(
+        "out_of_memory",
+        f"one item of shape {size} does not fit into the memory of {device}",
+        "score it on a machine with more memory, or downscale it",
+    )

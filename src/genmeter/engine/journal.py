@@ -1,0 +1,367 @@
+"""The journal: what a run has finished, so that killing it at any moment loses at most the batch in flight.
+
+One SQLite file with one writer. Features and the cells scored from them are committed together, a batch a transaction;
+at the end of a window its features move into a shard (:mod:`genmeter.engine.store`) and leave the journal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from genmeter.contract import Feature, Json
+from genmeter.schema import jsonio
+
+# Version of the journal's own layout; another one is refused rather than guessed at.
+_LAYOUT = 1
+_NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.sshfs", "9p"}
+)
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS cell (line INTEGER, metric TEXT, code TEXT, row BLOB NOT NULL, PRIMARY KEY (line, metric))
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS line (line INTEGER PRIMARY KEY, snapshot BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS asset (uri TEXT PRIMARY KEY, size INTEGER, mtime INTEGER, digest BLOB) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS use (uri TEXT, line INTEGER, PRIMARY KEY (uri, line)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS member (metric TEXT, line INTEGER, side INTEGER, position INTEGER, encoder TEXT, key BLOB,
+    digest BLOB, PRIMARY KEY (metric, line, side, position)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS feature (key BLOB PRIMARY KEY, encoder TEXT, bucket TEXT, nbytes INTEGER, size INTEGER,
+    vectors BLOB, weights BLOB, notes TEXT);
+CREATE TABLE IF NOT EXISTS inflight (key BLOB PRIMARY KEY, attempts INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class Stamp(NamedTuple):
+    """What identified a file when it was read: size in bytes, mtime in nanoseconds, SHA-256 (32 bytes)."""
+
+    size: int
+    mtime_ns: int
+    digest: bytes
+
+
+class Encoded(NamedTuple):
+    """A finished unit. ``bucket`` and ``nbytes`` let a resumed run repeat the batch plan without decoding it again."""
+
+    key: bytes
+    encoder: str
+    feature: Feature
+    bucket: str
+    nbytes: int
+
+
+class Member(NamedTuple):
+    """One row of a set metric's prediction (side 0) or reference set (side 1)."""
+
+    metric: str
+    line: int
+    side: int
+    position: int
+    encoder: str
+    key: bytes
+    digest: bytes
+
+
+class LineNote(NamedTuple):
+    """What reading one line's assets came to: its part of the snapshot, and the local files it used."""
+
+    line: int
+    snapshot: bytes
+    files: Mapping[str, Stamp]
+
+
+class Entry(NamedTuple):
+    """One finished cell: the row as it goes into ``eval_result``."""
+
+    line: int
+    metric: str
+    row: Mapping[str, Json]
+
+
+class Ledger(Protocol):
+    """Where the engine writes down what is finished."""
+
+    def begin(self, keys: Sequence[bytes]) -> None: ...
+    def commit(
+        self,
+        encoded: Sequence[Encoded],
+        entries: Sequence[Entry],
+        members: Sequence[Member] = (),
+        landed: Sequence[bytes] = (),
+    ) -> None: ...
+
+
+class Journal:
+    """The ledger of a run directory.
+
+    Args:
+        path: ``journal.sqlite``; made when absent.
+
+    Raises:
+        ValueError: Another process runs on the directory, or the file is no journal of this version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.resumed = path.exists()
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=0.2, check_same_thread=False)
+            # Exclusive before WAL: then no shared memory file is made and a second run on the directory is refused.
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
+            self._db.execute(f"PRAGMA journal_mode={'DELETE' if _on_network(path.parent) else 'WAL'}")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("BEGIN IMMEDIATE")
+            for statement in _TABLES.split(";"):
+                self._db.execute(statement)
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise ValueError(f"{path.parent}: another genmeter process is running on this directory") from None
+            raise ValueError(f"{path}: cannot be used as a journal: {error}") from None
+        except sqlite3.DatabaseError as error:
+            raise ValueError(
+                f"{path}: is damaged or no journal ({error}); score again with --fresh or move the directory away"
+            ) from None
+        if self.meta("layout", _LAYOUT) != _LAYOUT:
+            raise ValueError(f"{path}: was written by another version of genmeter; score again with --fresh")
+        self.set_meta("layout", _LAYOUT)
+
+    def meta(self, name: str, default: Json = None) -> Json:
+        """A stored setting (JSON), or the default."""
+        found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return default if found is None else json.loads(found[0])
+
+    def set_meta(self, name: str, value: Json) -> None:
+        """Store a setting."""
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
+
+    def finished(self, lines: range) -> dict[int, set[str]]:
+        """Names of the finished metrics of each line."""
+        found: dict[int, set[str]] = {}
+        for line, metric in self._db.execute(
+            "SELECT line, metric FROM cell WHERE line >= ? AND line < ?", (lines.start, lines.stop)
+        ):
+            found.setdefault(line, set()).add(metric)
+        return found
+
+    def noted(self, lines: range) -> set[int]:
+        """Lines whose part of the snapshot is known."""
+        found = self._db.execute("SELECT line FROM line WHERE line >= ? AND line < ?", (lines.start, lines.stop))
+        return {line for (line,) in found}
+
+    def rows(self) -> Iterator[tuple[int, dict[str, dict[str, Json]]]]:
+        """All finished rows, line by line in input order."""
+        current: int | None = None
+        rows: dict[str, dict[str, Json]] = {}
+        for line, metric, row in self._db.execute("SELECT line, metric, row FROM cell ORDER BY line, metric"):
+            if line != current:
+                if current is not None:
+                    yield current, rows
+                current, rows = line, {}
+            rows[metric] = jsonio.loads(row)
+        if current is not None:
+            yield current, rows
+
+    def codes(self) -> dict[str, dict[str | None, int]]:
+        """How many cells of each metric ended with which error code; None counts the scored ones."""
+        counts: dict[str, dict[str | None, int]] = {}
+        for metric, code, n in self._db.execute("SELECT metric, code, COUNT(*) FROM cell GROUP BY metric, code"):
+            counts.setdefault(metric, {})[code] = n
+        return counts
+
+    def retry(self, codes: Iterable[str]) -> int:
+        """Forget the cells that failed with one of these codes, so that they are tried again. Returns how many."""
+        cells = []
+        for code in codes:
+            cells += self._db.execute("SELECT line, metric FROM cell WHERE code = ?", (code,)).fetchall()
+        self.drop(cells)
+        return len(cells)
+
+    def drop(self, cells: Iterable[tuple[int, str]]) -> None:
+        """Forget cells, so that they are scored again."""
+        with self._transaction():
+            for line, metric in cells:
+                self._db.execute("DELETE FROM cell WHERE line = ? AND metric = ?", (line, metric))
+                self._db.execute("DELETE FROM member WHERE line = ? AND metric = ?", (line, metric))
+
+    def stamps(self) -> Iterator[tuple[str, Stamp]]:
+        """Every file that was read, and what it was then."""
+        for uri, size, mtime, digest in self._db.execute("SELECT uri, size, mtime, digest FROM asset").fetchall():
+            yield uri, Stamp(size, mtime, digest)
+
+    def forget_asset(self, uri: str) -> int:
+        """Drop every cell of the lines that used a file. Returns how many lines that concerns."""
+        lines = [line for (line,) in self._db.execute("SELECT line FROM use WHERE uri = ?", (uri,))]
+        with self._transaction():
+            for line in lines:
+                for table in ("cell", "member", "line"):
+                    self._db.execute(f"DELETE FROM {table} WHERE line = ?", (line,))
+            self._db.execute("DELETE FROM asset WHERE uri = ?", (uri,))
+        return len(lines)
+
+    def restamp(self, uri: str, stamp: Stamp) -> None:
+        """Note that a file was touched without being changed."""
+        self._db.execute("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", (uri, *stamp))
+
+    def suspects(self) -> dict[bytes, int]:
+        """Units of batches that were begun and never finished, and how often."""
+        return dict(self._db.execute("SELECT key, attempts FROM inflight"))
+
+    def begin(self, keys: Sequence[bytes]) -> None:
+        """Write down a batch before it runs."""
+        with self._transaction():
+            self._db.executemany(
+                "INSERT INTO inflight VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET attempts = attempts + 1",
+                [(key,) for key in keys],
+            )
+
+    def commit(
+        self,
+        encoded: Sequence[Encoded],
+        entries: Sequence[Entry],
+        members: Sequence[Member] = (),
+        landed: Sequence[bytes] = (),
+    ) -> None:
+        """Commit features, the cells scored from them and the end of their batch, all or nothing.
+
+        Args:
+            encoded: Features of the batch.
+            entries: Rows of cells that are finished now.
+            members: Rows of sets.
+            landed: Keys of the batch, whether they came to a feature or to an error.
+        """
+        with self._transaction():
+            self._db.executemany(
+                "INSERT OR REPLACE INTO feature VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [_feature_row(e) for e in encoded]
+            )
+            self._db.executemany("DELETE FROM inflight WHERE key = ?", [(key,) for key in landed])
+            self._db.executemany(
+                "INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?)",
+                [
+                    (line, metric, (row.get("error") or {}).get("code"), jsonio.dumps(row))
+                    for line, metric, row in entries
+                ],
+            )
+            self._db.executemany("INSERT OR REPLACE INTO member VALUES (?, ?, ?, ?, ?, ?, ?)", members)
+
+    def note_lines(self, notes: Sequence[LineNote]) -> None:
+        """Record each line's part of the snapshot, and which files it used and what they were when they were read."""
+        with self._transaction():
+            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?)", [(n.line, n.snapshot) for n in notes])
+            for note in notes:
+                uses = [(uri, note.line) for uri in note.files]
+                self._db.executemany("INSERT OR IGNORE INTO use VALUES (?, ?)", uses)
+                stamps = [(uri, *stamp) for uri, stamp in note.files.items()]
+                self._db.executemany("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", stamps)
+
+    def snapshots(self) -> Iterator[bytes]:
+        """The parts of the snapshot in ascending order, so that the order of lines does not matter."""
+        for (part,) in self._db.execute("SELECT snapshot FROM line ORDER BY snapshot"):
+            yield part
+
+    def unsealed(self) -> list[Encoded]:
+        """Features of the window that is not finished yet, in the order in which they were committed."""
+        found = []
+        for key, encoder, bucket, nbytes, size, vectors, weights, notes in self._db.execute(
+            "SELECT key, encoder, bucket, nbytes, size, vectors, weights, notes FROM feature ORDER BY rowid"
+        ):
+            values = np.frombuffer(vectors, dtype=np.float32).reshape(size, -1)
+            detail, flags = json.loads(notes)
+            feature = Feature(values, np.frombuffer(weights, dtype=np.float32), detail, tuple(flags))
+            found.append(Encoded(key, encoder, feature, bucket, nbytes))
+        return found
+
+    def seal(self) -> None:
+        """Forget the features of the finished window; they stand in a shard now."""
+        self._db.execute("DELETE FROM feature")
+
+    def members(self, metric: str, side: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
+        """(line, position, encoder, key, digest) of a set's rows, in input order."""
+        yield from self._db.execute(
+            "SELECT line, position, encoder, key, digest FROM member WHERE metric = ? AND side = ?"
+            " ORDER BY line, position",
+            (metric, side),
+        )
+
+    def close(self) -> None:
+        """Close the file; everything committed is on disk."""
+        self._db.close()
+
+    def _transaction(self) -> _Transaction:
+        return _Transaction(self._db)
+
+
+class _Transaction:
+    """BEGIN on entry, COMMIT on a clean exit, ROLLBACK otherwise; disk trouble becomes a message that helps."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self._db.execute("COMMIT")
+        elif self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+
+def _feature_row(item: Encoded) -> tuple[Any, ...]:
+    feature = item.feature
+    vectors = np.ascontiguousarray(feature.values, dtype=np.float32)
+    weights = np.ascontiguousarray(feature.weights, dtype=np.float32)
+    notes = json.dumps([dict(feature.detail), list(feature.flags)])
+    return (
+        item.key,
+        item.encoder,
+        item.bucket,
+        item.nbytes,
+        len(vectors),
+        vectors.tobytes(),
+        weights.tobytes(),
+        notes,
+    )
+
+
+def _on_network(folder: Path) -> bool:
+    """Whether a folder lies on a network file system, where WAL is not safe. Unknown counts as local."""
+    target = os.path.realpath(folder)
+    best, kind = "", ""
+    try:
+        with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                _, mount, system, *_ = line.split(" ")
+                inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+                if inside and len(mount) >= len(best):
+                    best, kind = mount, system
+    except OSError:
+        return False
+    return kind in _NETWORK_FILE_SYSTEMS
+
+
+class MemoryLedger:
+    """The ledger of an in-memory session: nothing outlives the window."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, dict[str, Mapping[str, Json]]] = {}
+
+    def begin(self, keys: Sequence[bytes]) -> None:
+        """Nothing to write down."""
+
+    def commit(
+        self,
+        encoded: Sequence[Encoded],
+        entries: Sequence[Entry],
+        members: Sequence[Member] = (),
+        landed: Sequence[bytes] = (),
+    ) -> None:
+        """Keep the rows until the session hands them out."""
+        for line, metric, row in entries:
+            self.entries.setdefault(line, {})[metric] = row

@@ -1,0 +1,309 @@
+"""Planning: from input lines to the assets, units and cells of one window. Reads no media and imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from genmeter.contract import Modality, Need
+from genmeter.engine.catalog import Catalog
+from genmeter.errors import GenmeterError
+from genmeter.inputs.source import InputLine
+from genmeter.registry import Variant
+from genmeter.schema import roles, selection, snapshot
+
+_OUTPUT: Mapping[str, Modality] = {
+    "text-to-image": "image",
+    "image-to-image": "image",
+    "text-to-audio": "audio",
+    "text-to-video": "video",
+}
+# Tasks whose answer is text, whatever media they read; a media metric does not apply to them.
+_TEXT_TASKS = frozenset(
+    {
+        "multiple-choice",
+        "short-answer",
+        "dialogue",
+        "audio-translation",
+        "image-qa",
+        "video-qa",
+        "doc-qa",
+        "code-generation",
+        "agent",
+    }
+)
+RAW = -1
+
+
+class AssetRef(NamedTuple):
+    """An asset a sample names: a path or URI, or an object handed over in memory."""
+
+    value: Any
+
+
+class Unit(NamedTuple):
+    """What is encoded and stored once.
+
+    Attributes:
+        encoder: Index into the catalog's encoders; ``RAW`` hands the text or field over as it is.
+        view: Index into the catalog's views.
+        sources: Indices into the window's assets, or its texts for a text view; two for a pair.
+    """
+
+    encoder: int
+    view: int
+    sources: tuple[int, ...]
+
+
+class Used(NamedTuple):
+    """A text or asset that a cell scores: its role, its field path and its index in the window."""
+
+    role: str
+    path: str
+    source: int
+    is_text: bool
+
+
+class Cell(NamedTuple):
+    """One row of the result: a line and a metric variant.
+
+    Attributes:
+        line: Global line index.
+        metric: Name of the variant as asked for.
+        grid: [candidate][reference x prompt] to one unit for each need. For a set metric two rows, the prediction
+            units and the reference units, each as 1-tuples.
+        prompts: How many prompts the second axis holds for each reference.
+        used: Every text and asset that is scored.
+        flags: What finding the inputs had to decide.
+        fault: Why nothing can be scored, when that is known from the line alone.
+    """
+
+    line: int
+    metric: str
+    grid: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    prompts: int = 1
+    used: tuple[Used, ...] = ()
+    flags: tuple[str, ...] = ()
+    fault: GenmeterError | None = None
+
+
+class Task(NamedTuple):
+    """The media work of one line: the units it is the first to ask for, and assets that are only hashed."""
+
+    line: int
+    units: tuple[int, ...]
+    snapshot: tuple[int, ...]
+
+
+class Window(NamedTuple):
+    """A bounded piece of the input, planned."""
+
+    lines: range
+    assets: list[AssetRef]
+    texts: list[Any]
+    units: list[Unit]
+    cells: list[Cell]
+    tasks: list[Task]
+
+
+class PlanOptions(NamedTuple):
+    """Settings that decide what is scored; see DESIGN of :class:`genmeter.config.RunConfig` for each."""
+
+    candidate: str | int = "all"
+    prompt_field: str | None = None
+    references_from: Literal["references", "raw_assets"] = "references"
+    metrics_from: str = "config"
+
+
+def plan(
+    lines: Sequence[InputLine],
+    catalog: Catalog,
+    options: PlanOptions,
+    finished: Mapping[int, Collection[str]] | None = None,
+    noted: Collection[int] = (),
+) -> Window:
+    """Plan one window.
+
+    Args:
+        lines: Consecutive input lines.
+        catalog: Variants, encoders and views of the run; names that samples ask for are added to it.
+        options: What is scored.
+        finished: Metrics that need not be planned again, by line.
+        noted: Lines whose part of the snapshot is known.
+
+    Returns:
+        A window whose cells stand in input order; lines that cannot be read have no cells.
+    """
+    start = lines[0].index if lines else 0
+    builder = _Builder(catalog, options)
+    for line in lines:
+        builder.add(line, (finished or {}).get(line.index, ()), line.index in noted)
+    return Window(
+        range(start, start + len(lines)), builder.assets, builder.texts, builder.units, builder.cells, builder.tasks
+    )
+
+
+class _Builder:
+    def __init__(self, catalog: Catalog, options: PlanOptions) -> None:
+        self.catalog, self.options = catalog, options
+        self.assets: list[AssetRef] = []
+        self.texts: list[Any] = []
+        self.units: list[Unit] = []
+        self.cells: list[Cell] = []
+        self.tasks: list[Task] = []
+        self._asset_index: dict[Any, int] = {}
+        self._text_index: dict[str, int] = {}
+        self._unit_index: dict[Unit, int] = {}
+
+    def add(self, line: InputLine, finished: Collection[str], noted: bool) -> None:
+        if line.sample is None:
+            return
+        first_unit = len(self.units)
+        for name in requested_metrics(line.sample, self.catalog, self.options):
+            if name not in finished:
+                self.cells.append(self._cell(line.index, line.sample, name))
+        units = tuple(range(first_unit, len(self.units)))
+        seen = () if noted else tuple(self._asset(uri) for uri in snapshot.snapshot_uris(line.sample))
+        if units or not noted:
+            self.tasks.append(Task(line.index, units, seen))
+
+    def _cell(self, line: int, sample: dict[str, Any], name: str) -> Cell:
+        try:
+            variant = self.catalog.variant(name)
+            refuse_unfit(variant, sample)
+            if variant.spec.scope == "set":
+                return self._set_cell(line, sample, variant)
+            return self._sample_cell(line, sample, variant)
+        except GenmeterError as error:
+            return Cell(line, name, fault=error)
+
+    def _sample_cell(self, line: int, sample: dict[str, Any], variant: Variant) -> Cell:
+        axes = _Axes(sample, variant, self.options)
+        used: dict[Used, None] = {}
+        grid = tuple(
+            tuple(
+                tuple(self._unit(variant, need, axes.pick(need, c, r, p), used) for need in variant.needs)
+                for r in range(axes.references)
+                for p in range(axes.prompts)
+            )
+            for c in range(axes.candidates)
+        )
+        return Cell(line, variant.name, grid, axes.prompts, tuple(used), axes.flags)
+
+    def _set_cell(self, line: int, sample: dict[str, Any], variant: Variant) -> Cell:
+        """Predictions and references apart: the reference set counts whether or not the prediction can be scored."""
+        used: dict[Used, None] = {}
+        sides: list[tuple[tuple[int, ...], ...]] = []
+        flags: tuple[str, ...] = ()
+        fault: GenmeterError | None = None
+        for role in ("prediction", "reference"):
+            need = next(n for n in variant.needs if n.roles == (role,))
+            try:
+                found = find(sample, need.modality, role, self.options)
+            except GenmeterError as error:
+                fault = fault or (error if role == "prediction" else None)
+                found = []
+            flags += tuple(flag for item in found for flag in item.flags)
+            sides.append(tuple((self._unit(variant, need, (item,), used),) for item in found))
+        return Cell(line, variant.name, tuple(sides), 1, tuple(used), tuple(dict.fromkeys(flags)), fault)
+
+    def _unit(self, variant: Variant, need: Need, found: tuple[roles.Found, ...], used: dict[Used, None]) -> int:
+        is_text = need.modality == "text"
+        sources = []
+        for role, item in zip(need.roles, found, strict=True):
+            source = self._text(item.value) if is_text else self._asset(item.value)
+            used[Used(role, item.path, source, is_text)] = None
+            sources.append(source)
+        encoder = RAW if need.encoder is None else self.catalog.encoder(need.encoder, variant.models[need.name])
+        unit = Unit(encoder, self.catalog.view(need.modality, need.view), tuple(sources))
+        if unit not in self._unit_index:
+            self._unit_index[unit] = len(self.units)
+            self.units.append(unit)
+        return self._unit_index[unit]
+
+    def _asset(self, value: Any) -> int:
+        # An object in memory is identified by itself; only strings can be equal without being the same.
+        key = value if isinstance(value, str) else id(value)
+        if key not in self._asset_index:
+            self._asset_index[key] = len(self.assets)
+            self.assets.append(AssetRef(value))
+        return self._asset_index[key]
+
+    def _text(self, value: Any) -> int:
+        if not isinstance(value, str):
+            self.texts.append(value)
+            return len(self.texts) - 1
+        if value not in self._text_index:
+            self._text_index[value] = len(self.texts)
+            self.texts.append(value)
+        return self._text_index[value]
+
+
+class _Axes:
+    """The candidates, references and prompts that one sample offers one metric."""
+
+    def __init__(self, sample: dict[str, Any], variant: Variant, options: PlanOptions) -> None:
+        self._found: dict[tuple[str, Modality], list[roles.Found]] = {}
+        for need in variant.needs:
+            for role in need.roles:
+                if (role, need.modality) not in self._found:
+                    self._found[role, need.modality] = find(sample, need.modality, role, options)
+        self.candidates = self._length("prediction")
+        self.references = max(self._length("reference"), self._length("input"))
+        self.prompts = self._length("prompt")
+        flags = [flag for items in self._found.values() for item in items for flag in item.flags]
+        self.flags = tuple(dict.fromkeys(flags))
+
+    def _length(self, role: str) -> int:
+        return max([len(items) for (name, _), items in self._found.items() if name == role], default=1)
+
+    def pick(self, need: Need, candidate: int, reference: int, prompt: int) -> tuple[roles.Found, ...]:
+        """What stands at one place of the grid, for each role of a need."""
+        place = {"prediction": candidate, "reference": reference, "input": reference, "prompt": prompt}
+        items = []
+        for role in need.roles:
+            found = self._found[role, need.modality]
+            items.append(found[min(place[role], len(found) - 1)])
+        return tuple(items)
+
+
+def find(sample: dict[str, Any], modality: Modality, role: str, options: PlanOptions) -> list[roles.Found]:
+    """The texts or assets of one role. Raises ``no_prediction``, ``no_reference`` or ``no_prompt``."""
+    if role == "prediction":
+        return selection.select_candidates(roles.predictions(sample, modality), options.candidate)
+    if role == "reference":
+        return roles.references(sample, modality, source=options.references_from)
+    if role == "input":
+        found = roles.inputs(sample, modality)
+        if not found:
+            raise GenmeterError(
+                "no_reference", f"the messages hold no {modality} to compare the output with", "add the source image"
+            )
+        return found
+    return roles.prompt_texts(sample, field=options.prompt_field)
+
+
+def requested_metrics(sample: dict[str, Any], catalog: Catalog, options: PlanOptions) -> list[str]:
+    """Names of the metrics that a sample is scored with, in order and without repetition."""
+    own = (sample.get("eval_config") or {}).get("metrics")
+    own = [name for name in own if isinstance(name, str)] if isinstance(own, list) else None
+    if catalog.explicit is not None:
+        if options.metrics_from == "sample" and own is not None:
+            return [name for name in catalog.explicit if name in own]
+        return catalog.explicit
+    if own is not None:
+        return list(dict.fromkeys(own))
+    return catalog.defaults(roles.task_type(sample))
+
+
+def refuse_unfit(variant: Variant, sample: dict[str, Any]) -> None:
+    """Raise ``not_applicable`` when the sample's task produces something else than the metric reads."""
+    task = roles.task_type(sample)
+    if task is None or task in variant.spec.task_types:
+        return
+    reads = {need.modality for need in variant.needs if "prediction" in need.roles}
+    writes = "text" if task in _TEXT_TASKS else _OUTPUT.get(task)
+    if writes is not None and reads and writes not in reads:
+        raise GenmeterError(
+            "not_applicable", f"{variant.spec.id} reads {' or '.join(sorted(reads))}; a {task} sample produces {writes}"
+        )

@@ -1,0 +1,341 @@
+"""Preparing: resolve, hash, decode and view the assets of a window, ahead of the network and in input order.
+
+Worker threads take one line each. Results come back in input order whatever finishes first, so that what is batched
+together depends on the input alone; how far the workers run ahead is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias, cast
+
+from genmeter.assets.decode import decode
+from genmeter.assets.load import Blob, load
+from genmeter.assets.resolve import Location, Resolver, shorten
+from genmeter.config import Policy
+from genmeter.contract import Encoder, Feature, Media, Modality, PairEncoder, Prepared
+from genmeter.engine.catalog import Catalog
+from genmeter.engine.journal import Stamp
+from genmeter.engine.keys import text_digest, unit_key
+from genmeter.engine.plan import Task, Window
+from genmeter.errors import GenmeterError
+
+_AHEAD_BYTES = 256 << 20
+_SHARED_BYTES = 128 << 20
+_CHUNK_BYTES = 32 << 20
+
+
+class Known(NamedTuple):
+    """A unit whose feature is already there."""
+
+    key: bytes
+    feature: Feature
+    # The place in the batch plan of a unit that an interrupted process encoded; empty for one from a store.
+    bucket: str = ""
+    nbytes: int = 0
+
+
+class Fresh(NamedTuple):
+    """A unit ready to be encoded."""
+
+    key: bytes
+    prepared: Prepared
+
+
+Outcome: TypeAlias = Known | Fresh | GenmeterError
+Lookup: TypeAlias = Callable[[int, int, bytes], Known | None]
+
+
+class Done(NamedTuple):
+    """What came of one line's task.
+
+    Attributes:
+        line: Global line index.
+        units: Outcome of each unit the task named.
+        assets: Digest (32 bytes) or error of each asset that was looked at, by window index.
+        stamps: What each local file was when it was read, by its path.
+        seconds: Time spent on reading and decoding, for the run's own account.
+    """
+
+    line: int
+    units: dict[int, Outcome]
+    assets: dict[int, bytes | GenmeterError]
+    stamps: dict[str, Stamp]
+    seconds: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of decoded media the result holds."""
+        return sum(item.prepared.nbytes for item in self.units.values() if isinstance(item, Fresh))
+
+
+class Preparer:
+    """A pool of decode threads for one run. Use as a context manager.
+
+    Args:
+        resolver: From a URI to a location the policy allows.
+        policy: Limits for reading and decoding.
+        workers: Number of threads.
+    """
+
+    def __init__(self, resolver: Resolver, policy: Policy, workers: int) -> None:
+        self.resolver, self.policy, self.workers = resolver, policy, workers
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="genmeter-decode")
+
+    def __enter__(self) -> Preparer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, window: Window, catalog: Catalog, encoders: Mapping[int, Encoder], lookup: Lookup) -> Iterator[Done]:
+        """Yield the outcome of each task of a window, in task order.
+
+        Args:
+            window: The planned window.
+            catalog: What encoder and view indices stand for.
+            encoders: An encoder for each index in use.
+            lookup: Finds a finished unit by encoder, view and key; called from the worker threads.
+        """
+        shared = _Shared(window)
+        work = _Work(self, window, catalog, encoders, lookup, shared)
+        waiting: deque[tuple[Sequence[Task], Future[list[Done]]]] = deque()
+        ahead = _Ahead()
+        position, chunk = 0, 1
+        try:
+            while waiting or position < len(window.tasks):
+                while (
+                    position < len(window.tasks)
+                    and len(waiting) < 2 * self.workers + 1
+                    and (not waiting or ahead.bytes < _AHEAD_BYTES)
+                ):
+                    tasks: Sequence[Task] = window.tasks[position : position + chunk]
+                    waiting.append((tasks, self._submit(work, tasks, ahead)))
+                    position += len(tasks)
+                tasks, future = waiting.popleft()
+                results = future.result()
+                ahead.take(results)
+                yield from results
+                if len(results) < len(tasks):  # a chunk stops early when its media turn out large
+                    rest = tasks[len(results) :]
+                    waiting.appendleft((rest, self._submit(work, rest, ahead)))
+                chunk = _next_chunk(results)
+        finally:
+            for _, future in waiting:
+                future.cancel()
+
+    def _submit(self, work: _Work, tasks: Sequence[Task], ahead: _Ahead) -> Future[list[Done]]:
+        future = self._pool.submit(work.run, tasks)
+        future.add_done_callback(ahead.give)
+        return future
+
+
+def _next_chunk(results: Sequence[Done]) -> int:
+    """Lines a worker takes at once: many when they are small, so that handing over costs little."""
+    if not results:
+        return 1
+    largest = max(done.nbytes for done in results)
+    return max(1, min(16, _CHUNK_BYTES // 8 // max(largest, 1)))
+
+
+class _Ahead:
+    """Bytes that are decoded and not yet taken."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def give(self, future: Future[list[Done]]) -> None:
+        if not future.cancelled() and future.exception() is None:
+            size = sum(done.nbytes for done in future.result())
+            with self._lock:
+                self.bytes += size
+
+    def take(self, results: Sequence[Done]) -> None:
+        with self._lock:
+            self.bytes -= sum(done.nbytes for done in results)
+
+
+class _Shared:
+    """Digests, and views, of assets that several lines of a window use: read once, kept while they are wanted."""
+
+    def __init__(self, window: Window) -> None:
+        users: dict[int, set[int]] = {}
+        for task in window.tasks:
+            for unit in task.units:
+                if window.units[unit].encoder >= 0:
+                    for source in window.units[unit].sources:
+                        users.setdefault(source, set()).add(task.line)
+        self.repeated = {source for source, lines in users.items() if len(lines) > 1}
+        self._locks = {source: threading.Lock() for source in self.repeated}
+        self._views: dict[tuple[int, int, int], Prepared] = {}
+        self._bytes = 0
+
+    def lock(self, source: int) -> threading.Lock | None:
+        return self._locks.get(source)
+
+    def get(self, source: int, encoder: int, view: int) -> Prepared | None:
+        return self._views.get((source, encoder, view))
+
+    def put(self, source: int, encoder: int, view: int, prepared: Prepared) -> None:
+        if source in self.repeated and self._bytes + prepared.nbytes <= _SHARED_BYTES:
+            self._views[source, encoder, view] = prepared
+            self._bytes += prepared.nbytes
+
+
+class _Work:
+    """The work of the threads on one window."""
+
+    def __init__(
+        self,
+        preparer: Preparer,
+        window: Window,
+        catalog: Catalog,
+        encoders: Mapping[int, Encoder],
+        lookup: Lookup,
+        shared: _Shared,
+    ) -> None:
+        self.resolver, self.policy = preparer.resolver, preparer.policy
+        self.window, self.catalog, self.encoders = window, catalog, encoders
+        self.lookup, self.shared = lookup, shared
+
+    def run(self, tasks: Sequence[Task]) -> list[Done]:
+        results: list[Done] = []
+        held = 0
+        for task in tasks:
+            done = self._task(task)
+            results.append(done)
+            held += done.nbytes
+            if held > _CHUNK_BYTES:
+                break
+        return results
+
+    def _task(self, task: Task) -> Done:
+        began = time.perf_counter()
+        files = _Files(self)
+        units = {unit: self._outcome(unit, files) for unit in task.units}
+        for asset in task.snapshot:
+            files.digest_for_snapshot(asset)
+        return Done(task.line, units, files.digests, files.stamps, time.perf_counter() - began)
+
+    def _outcome(self, index: int, files: _Files) -> Outcome:
+        unit = self.window.units[index]
+        view = self.catalog.views[unit.view]
+        try:
+            if unit.encoder < 0:
+                value = self.window.texts[unit.sources[0]]
+                return Known(text_digest(repr(value)), _NO_FEATURE)
+            digests = [files.source_digest(source, view.modality) for source in unit.sources]
+            key = unit_key(self.catalog.fingerprint(unit.encoder, unit.view).hex, view.id, digests)
+            known = self.lookup(unit.encoder, unit.view, key)
+            if known is not None:
+                return known
+            encoder = self.encoders[unit.encoder]
+            parts = [self._part(source, unit.encoder, unit.view, files) for source in unit.sources]
+            if len(parts) == 1:
+                return Fresh(key, parts[0])
+            return Fresh(key, cast(PairEncoder, encoder).join(parts, view.view))
+        except GenmeterError as error:
+            return error
+        except MemoryError:
+            return GenmeterError("out_of_memory", "decoding did not fit into memory", "lower policy.max_pixels")
+        except Exception as error:  # a fault of ours must cost one sample, not the run
+            return GenmeterError("internal", f"preparing failed: {type(error).__name__}: {error}", "please report it")
+
+    def _part(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
+        prepared = self.shared.get(source, encoder, view)
+        if prepared is None:
+            lock = self.shared.lock(source)
+            if lock is None:
+                return self._view(source, encoder, view, files)
+            with lock:
+                prepared = self.shared.get(source, encoder, view)
+                if prepared is None:
+                    prepared = self._view(source, encoder, view, files)
+                    self.shared.put(source, encoder, view, prepared)
+        return prepared
+
+    def _view(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
+        use = self.catalog.views[view]
+        media = self.window.texts[source] if use.modality == "text" else files.media(source, use.modality)
+        try:
+            return self.encoders[encoder].prepare(media, use.view)
+        except GenmeterError as error:
+            raise error if use.modality == "text" else error.with_asset(files.name(source)) from None
+
+
+_NO_FEATURE = cast(Feature, None)
+
+
+class _Files:
+    """The assets of one task, each read and hashed once; hash and decode see the same bytes."""
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self._blobs: dict[int, Blob] = {}
+        self._media: dict[tuple[int, Modality], Media] = {}
+        self.digests: dict[int, bytes | GenmeterError] = {}
+        self.stamps: dict[str, Stamp] = {}
+
+    def name(self, source: int) -> str:
+        """How the sample wrote the asset, short enough for a message."""
+        value = self._work.window.assets[source].value
+        return shorten(value) if isinstance(value, str) else f"<{type(value).__name__}>"
+
+    def source_digest(self, source: int, modality: Modality) -> bytes:
+        """SHA-256 of a text or of an asset's bytes."""
+        if modality == "text":
+            return text_digest(self._work.window.texts[source])
+        return self.blob(source).digest
+
+    def blob(self, source: int) -> Blob:
+        """An asset's bytes, read on first use; the error is kept and raised again."""
+        if source in self._blobs:
+            return self._blobs[source]
+        known = self.digests.get(source)
+        if isinstance(known, GenmeterError):
+            raise known
+        try:
+            location = self._work.resolver.resolve(self._work.window.assets[source].value)
+            blob = load(location, self._work.policy)
+        except GenmeterError as error:
+            self.digests[source] = named = error.with_asset(self.name(source))
+            raise named from None
+        self._note(location, blob)
+        self._blobs[source] = blob
+        self.digests[source] = blob.digest
+        return blob
+
+    def media(self, source: int, modality: Modality) -> Media:
+        """The decoded asset; decoded once for all views of the task."""
+        key = (source, modality)
+        if key not in self._media:
+            blob = self.blob(source)
+            try:
+                self._media[key] = decode(blob, modality, self._work.policy)
+            except GenmeterError as error:
+                raise error.with_asset(self.name(source)) from None
+        return self._media[key]
+
+    def digest_for_snapshot(self, source: int) -> None:
+        """Hash an asset that is not scored; remote ones are never fetched for that alone."""
+        if source in self.digests:
+            return
+        try:
+            location = self._work.resolver.resolve(self._work.window.assets[source].value)
+            if location.kind == "http":
+                self.digests[source] = GenmeterError("fetch_failed", "not fetched: only the snapshot names it")
+                return
+            blob = load(location, self._work.policy)
+            self._note(location, blob)
+            self.digests[source] = blob.digest
+        except GenmeterError as error:
+            self.digests[source] = error
+
+    def _note(self, location: Location, blob: Blob) -> None:
+        if location.path is not None and blob.mtime_ns is not None:
+            self.stamps[str(location.path)] = Stamp(blob.size, blob.mtime_ns, blob.digest)

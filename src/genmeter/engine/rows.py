@@ -1,0 +1,207 @@
+"""Scoring: from the features of finished cells to rows of ``eval_result``. Reductions are stated by each metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from genmeter.contract import Json, SampleMetric, Score, Unscored
+from genmeter.engine.journal import Entry
+from genmeter.engine.plan import Cell
+from genmeter.errors import GenmeterError
+from genmeter.registry import Variant
+
+
+class Inputs(NamedTuple):
+    """What the units of a window came to.
+
+    Attributes:
+        units: Feature, raw value or error of each unit.
+        assets: SHA-256 (32 bytes) of each asset, where it could be read.
+        texts: SHA-256 (32 bytes) of each text.
+    """
+
+    units: Sequence[Any]
+    assets: Mapping[int, bytes | GenmeterError]
+    texts: Mapping[int, bytes]
+
+
+class ItemResult(NamedTuple):
+    """One value with its notes, or an error."""
+
+    value: float | None
+    detail: Mapping[str, Json] = {}
+    flags: tuple[str, ...] = ()
+    error: Mapping[str, Json] | None = None
+
+
+def score_cells(
+    cells: Sequence[Cell], variant: Variant, scorer: SampleMetric, inputs: Inputs, *, candidate: str | int, partial: str
+) -> list[Entry]:
+    """Score finished cells of one variant in a single call of its scorer.
+
+    Args:
+        cells: Cells whose units are all known.
+        variant: Their variant.
+        scorer: Its scorer.
+        inputs: Features and digests of the window.
+        candidate: ``best`` chooses after scoring; other choices were made when planning.
+        partial: ``mean`` scores the candidates that can be scored when others fail, flagged in the detail.
+    """
+    items: list[Mapping[str, Any]] = []
+    places: list[list[list[int | ItemResult]]] = []
+    for cell in cells:
+        places.append([[_place(variant, place, inputs, items) for place in row] for row in cell.grid])
+    scores = _call(scorer, items, variant)
+    entries = []
+    for cell, grid in zip(cells, places, strict=True):
+        results = [[scores[p] if isinstance(p, int) else p for p in row] for row in grid]
+        row = _reduce(cell, variant, results, candidate, partial)
+        row["inputs"] = _inputs(cell, inputs)
+        if _identical(cell, inputs):
+            row["flags"] = [*row.get("flags", ()), "identical"]
+        entries.append(Entry(cell.line, cell.metric, row))
+    return entries
+
+
+def fault_entry(cell: Cell, error: GenmeterError, inputs: Inputs | None = None) -> Entry:
+    """The row of a cell that cannot be scored."""
+    row: dict[str, Json] = {"score": None, "error": error.to_dict()}
+    if inputs is not None and cell.used:
+        row["inputs"] = _inputs(cell, inputs)
+    return Entry(cell.line, cell.metric, row)
+
+
+def _place(variant: Variant, place: Sequence[int], inputs: Inputs, items: list[Mapping[str, Any]]) -> int | ItemResult:
+    """The position of an item to be scored, or the error that stands in its way."""
+    item = {}
+    for need, unit in zip(variant.needs, place, strict=True):
+        value = inputs.units[unit]
+        if isinstance(value, GenmeterError):
+            return ItemResult(None, error=value.to_dict())
+        item[need.name] = value
+    items.append(item)
+    return len(items) - 1
+
+
+def _call(scorer: SampleMetric, items: list[Mapping[str, Any]], variant: Variant) -> list[ItemResult]:
+    """Call the scorer; when it fails as a whole, call it item by item, so that one bad item costs itself alone."""
+    if not items:
+        return []
+    try:
+        scores = scorer.score(items, variant.params)
+        if len(scores) != len(items):
+            raise RuntimeError(f"{len(scores)} scores for {len(items)} items")
+    except Exception as error:
+        if len(items) > 1:
+            return [result for item in items for result in _call(scorer, [item], variant)]
+        message = f"{variant.spec.id} failed: {type(error).__name__}: {error}"
+        return [ItemResult(None, error=GenmeterError("internal", message, "please report it").to_dict())]
+    return [_result(score) for score in scores]
+
+
+def _result(score: Score | Unscored) -> ItemResult:
+    if isinstance(score, Unscored):
+        return ItemResult(None, error=GenmeterError(score.code, score.message, score.hint).to_dict())
+    value = float(score.value)
+    if not math.isfinite(value):
+        error = GenmeterError("non_finite", f"the metric's value is {value}", "please report it")
+        return ItemResult(None, error=error.to_dict())
+    return ItemResult(value, score.detail, score.flags)
+
+
+def _reduce(
+    cell: Cell, variant: Variant, results: list[list[ItemResult]], candidate: str | int, partial: str
+) -> dict[str, Json]:
+    """References, then prompts, then candidates to one row."""
+    reduced = [_one_candidate(cell, variant, row) for row in results]
+    scored = [result for result in reduced if result.value is not None]
+    flags = dict.fromkeys(cell.flags)
+    flags.update(dict.fromkeys(flag for result in reduced for flag in result.flags))
+    failed = next((result.error for result in reduced if result.error), None)
+    row: dict[str, Json] = {"score": None}
+    detail: dict[str, Json] = {}
+    if len(reduced) == 1:
+        row["score"], detail = reduced[0].value, dict(reduced[0].detail)
+        if failed:
+            row["error"] = failed
+    else:
+        values = [result.value for result in scored if result.value is not None]
+        if failed and not (partial == "mean" and values):
+            row["error"] = failed
+        elif candidate == "best":
+            row["score"] = max(values) if variant.spec.higher_is_better else min(values)
+            flags["best_of_n"] = None
+        else:
+            row["score"] = math.fsum(values) / len(values)
+        if failed and row["score"] is not None:
+            detail["candidates_scored"] = len(values)
+        detail["per_candidate"] = [_candidate_row(index, result) for index, result in enumerate(reduced)]
+    if detail:
+        row["detail"] = detail
+    if flags:
+        row["flags"] = list(flags)
+    return row
+
+
+def _candidate_row(index: int, result: ItemResult) -> dict[str, Json]:
+    row: dict[str, Json] = {"index": index, "score": result.value}
+    if result.error:
+        row["error"] = result.error
+    if result.detail:
+        row["detail"] = dict(result.detail)
+    return row
+
+
+def _one_candidate(cell: Cell, variant: Variant, row: list[ItemResult]) -> ItemResult:
+    groups = [row[start : start + cell.prompts] for start in range(0, len(row), cell.prompts)]
+    per_reference = [_over_prompts(group) for group in groups]
+    if len(per_reference) == 1:
+        return per_reference[0]
+    failed = next((result for result in per_reference if result.error), None)
+    if failed:  # a reference that cannot be read could have been the nearest one
+        return failed
+    values = [result.value for result in per_reference if result.value is not None]
+    how = variant.spec.reduce_references
+    if how == "mean":
+        value = math.fsum(values) / len(values)
+        detail: dict[str, Json] = {}
+    else:
+        value = max(values) if how == "max" else min(values)
+        detail = dict(per_reference[values.index(value)].detail)
+    detail["per_reference"] = values
+    flags = tuple(dict.fromkeys(flag for result in per_reference for flag in result.flags))
+    return ItemResult(value, detail, (*flags, "multi_reference"))
+
+
+def _over_prompts(group: list[ItemResult]) -> ItemResult:
+    if len(group) == 1:
+        return group[0]
+    failed = next((result for result in group if result.error), None)
+    if failed:
+        return failed
+    values = [result.value for result in group if result.value is not None]
+    flags = tuple(dict.fromkeys(flag for result in group for flag in result.flags))
+    return ItemResult(math.fsum(values) / len(values), {"per_prompt": values}, flags)
+
+
+def _inputs(cell: Cell, inputs: Inputs) -> list[Json]:
+    listed = []
+    for used in cell.used:
+        digest = (inputs.texts if used.is_text else inputs.assets).get(used.source)
+        entry: dict[str, Json] = {"role": used.role, "path": used.path}
+        if isinstance(digest, bytes):
+            entry["digest"] = f"sha256:{digest.hex()}"
+        listed.append(entry)
+    return listed
+
+
+def _identical(cell: Cell, inputs: Inputs) -> bool:
+    """Whether a prediction is byte for byte the reference or input it was compared with: often a mix-up of folders."""
+    sides: dict[bool, set[bytes]] = {True: set(), False: set()}
+    for used in cell.used:
+        digest = None if used.is_text else inputs.assets.get(used.source)
+        if isinstance(digest, bytes):
+            sides[used.role == "prediction"].add(digest)
+    return bool(sides[True] & sides[False])

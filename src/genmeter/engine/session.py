@@ -1,0 +1,214 @@
+"""The engine in memory: samples in, results out in order, nothing written to disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from genmeter import __version__
+from genmeter.assets.resolve import Resolver
+from genmeter.config import RunConfig, load_config, read_config
+from genmeter.contract import Json
+from genmeter.engine.core import Tally, WindowRunner
+from genmeter.engine.device import device_kind, resolve_device
+from genmeter.engine.evaluation import Evaluation
+from genmeter.engine.features import Features
+from genmeter.engine.journal import MemoryLedger
+from genmeter.engine.plan import PlanOptions, plan
+from genmeter.engine.pool import EncoderPool
+from genmeter.engine.prepare import Preparer
+from genmeter.engine.settings import catalog_of
+from genmeter.errors import GenmeterError
+from genmeter.inputs.source import InputLine
+from genmeter.schema.forms import read_form, sample_path
+
+_WINDOW = 64
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one sample came to.
+
+    Attributes:
+        id: The sample's id, or None when it could not be read.
+        line: Its position in the input, from 0.
+        sample: The sample as it was given.
+        eval_result: What genmeter found, in the standard's shape.
+    """
+
+    id: str | None
+    line: int
+    sample: Mapping[str, Any]
+    eval_result: dict[str, Json]
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        """The score of each metric; None where ``errors`` says why."""
+        return {name: entry["score"] for name, entry in self.eval_result.get("metrics", {}).items()}
+
+    @property
+    def errors(self) -> dict[str, dict[str, Json]]:
+        """Code and message of each metric without a score; under ``""`` when the sample itself could not be read."""
+        found = {n: e["error"] for n, e in self.eval_result.get("metrics", {}).items() if e.get("error")}
+        if "error" in self.eval_result:
+            found[""] = self.eval_result["error"]
+        return found
+
+
+class Engine:
+    """Scores samples in memory. Safe to share between threads; use as a context manager or call :meth:`close`.
+
+    Args:
+        metrics: Names of metrics or variants; None leaves the choice to each sample's ``eval_config`` or task type.
+        config: A :class:`~genmeter.config.RunConfig`, a mapping of the same keys, or the path of a YAML file.
+        **settings: Single keys of the configuration (``device``, ``media_root``, ``precision`` ...); they win.
+
+    Raises:
+        ValueError: A setting is not one, or a device is not there.
+        GenmeterError: ``unknown_metric``.
+
+    Example:
+        >>> with Engine(metrics=["lpips"]) as engine:
+        ...     for result in engine.score([{"id": "a", "output": image, "reference": "ref/a.png"}]):
+        ...         print(result.id, result.scores, result.errors)
+    """
+
+    def __init__(
+        self,
+        metrics: Iterable[str] | str | None = None,
+        *,
+        config: RunConfig | Mapping[str, Any] | str | Path | None = None,
+        **settings: Any,
+    ) -> None:
+        self.config = merged_config(config, metrics, settings)
+        place = resolve_device(self.config.device)
+        self._catalog = catalog_of(self.config, device_kind(place))
+        self._options = PlanOptions(
+            self.config.candidate, self.config.prompt_field, self.config.references_from, self.config.metrics_from
+        )
+        roots = self.config.media_root
+        paths = [Path(root) for root in ([roots] if isinstance(roots, str) else roots)] or [Path.cwd()]
+        self._pool = EncoderPool(
+            self._catalog,
+            place,
+            self.config.precision,
+            offline=self.config.offline,
+            batch_size=self.config.batch_size,
+        )
+        self._preparer = Preparer(
+            Resolver(self.config.policy, paths), self.config.policy, self.config.workers or os.cpu_count() or 1
+        )
+        self._features = Features(self._catalog, None, None)
+        self._lock = threading.Lock()
+
+    def score(self, samples: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
+        """Score samples as they come; results follow in input order, and no sample raises.
+
+        Args:
+            samples: Samples of the standard, GAGE records or the short form (``id, prompt, output, reference``). An
+                output, reference or input may be a path or URI, encoded bytes, a PIL image, or a uint8 array of
+                shape (H, W, 3) or (H, W, 4).
+
+        Yields:
+            One result for each sample. At most 64 samples are held at a time.
+        """
+        stream = enumerate(samples)
+        while batch := list(islice(stream, _WINDOW)):
+            with self._lock:
+                results = self._score_window([_line(index, sample) for index, sample in batch], batch)
+            yield from results
+
+    def _score_window(self, lines: list[InputLine], given: list[tuple[int, Mapping[str, Any]]]) -> list[Result]:
+        ledger = MemoryLedger()
+        tally = Tally(scored=1)  # a session never stops early: its caller sees every result
+        runner = WindowRunner(
+            self._catalog,
+            self._pool,
+            self._preparer,
+            self._features,
+            ledger,
+            tally,
+            candidate=self.config.candidate,
+            partial=self.config.partial_candidates,
+        )
+        window = plan(lines, self._catalog, self._options, noted=range(lines[0].index, lines[-1].index + 1))
+        runner.run(window, lambda done: None)
+        evaluation = Evaluation(
+            self._catalog,
+            {"genmeter": __version__},
+            thresholds=self.config.thresholds,
+            overall_metric=self.config.overall.metric,
+        )
+        results = []
+        for line, (_, sample) in zip(lines, given, strict=True):
+            if line.sample is not None:
+                found = evaluation.build(line.index, ledger.entries.get(line.index, {}), line.sample)
+            else:
+                assert line.error is not None
+                found = {"error": line.error.to_dict()}
+            identity = line.sample["id"] if line.sample is not None else None
+            results.append(Result(identity, line.index, sample, found))
+        return results
+
+    def close(self) -> None:
+        """Stop the decode threads. Results that were handed out stay valid."""
+        self._preparer.__exit__(None, None, None)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _line(index: int, sample: Mapping[str, Any]) -> InputLine:
+    record = dict(sample) if isinstance(sample, Mapping) else None
+    try:
+        if record is None:
+            raise GenmeterError("bad_sample", f"expected a mapping, found {type(sample).__name__}")
+        form = read_form(record)
+    except GenmeterError as error:
+        path = sample_path(record) if record is not None else ()
+        return InputLine(index, "<memory>", index + 1, record, None, path, error)
+    if form.sample["id"] is None:
+        form.sample["id"] = f"line-{index + 1}"
+    return InputLine(index, "<memory>", index + 1, record, form.sample, form.path, None)
+
+
+def merged_config(
+    config: RunConfig | Mapping[str, Any] | str | Path | None,
+    metrics: Iterable[str] | str | None,
+    settings: Mapping[str, Any],
+) -> RunConfig:
+    """One validated configuration from a file, mapping or object, names of metrics and single settings, which win.
+
+    Names given in ``metrics`` choose what runs; parameters that the configuration holds for them are kept.
+
+    Raises:
+        ValueError: Naming the key that is wrong.
+    """
+    where = "settings"
+    if config is None:
+        data: dict[str, Any] = {}
+    elif isinstance(config, RunConfig):
+        data = config.model_dump(exclude_unset=True)
+    elif isinstance(config, Mapping):
+        data = dict(config)
+    else:
+        data, where = read_config(Path(config)), str(config)
+    data.update({key: value for key, value in settings.items() if value is not None})
+    if metrics is not None:
+        names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else list(metrics)
+        known = data.get("metrics")
+        known = known if isinstance(known, Mapping) else {}
+        data["metrics"] = {name: known.get(name) or known.get(_base(name)) or {} for name in names if name}
+    return load_config(data, where=where)
+
+
+def _base(name: str) -> str:
+    return name.partition("@")[0].partition("/")[0]
