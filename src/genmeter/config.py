@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from genmeter.errors import GenmeterError
-
 
 class Policy(BaseModel):
     """What may be read, and how much of it. Every limit is a setting; none is ever switched off in silence."""
@@ -82,7 +80,7 @@ def nearest(word: str, known: list[str]) -> str:
 
 
 def load_config(data: dict[str, Any], *, where: str = "configuration") -> RunConfig:
-    """Validate a mapping. Raises ``GenmeterError('bad_sample')``-free usage errors as ``ValueError``.
+    """Validate a mapping.
 
     Args:
         data: The parsed YAML, or keyword arguments of the Python API.
@@ -131,6 +129,3 @@ def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
             return list(Threshold.model_fields) if loc[0] == "thresholds" else []
         model = known.annotation
     return list(getattr(model, "model_fields", {}))
-
-
-__all__ = ["GenmeterError", "OverallConfig", "Policy", "RunConfig", "Threshold", "load_config", "nearest", "read_config"]

@@ -114,12 +114,11 @@ def run_and_print(
     prompts: Path | None = None,
     report: bool = True,
 ) -> int:
-    """Run, show progress and print the table. Returns the exit code.
+    """Run, show progress and print the table. Returns the exit code; 130 on SIGINT and SIGTERM, with all work kept.
 
     Raises:
         ValueError: Usage errors.
         GenmeterError: Unknown metrics.
-        KeyboardInterrupt: On SIGINT and SIGTERM; finished work is on disk.
     """
     from genmeter import api
     from genmeter.cli.progress import Console
@@ -142,6 +141,9 @@ def run_and_print(
             )
         except StoppedEarly as stop:
             return _say_stop(stop)
+        except KeyboardInterrupt:
+            print("genmeter: interrupted; run the same command to go on", file=sys.stderr)
+            return 130
     if as_json:
         sys.stdout.buffer.write(jsonio.dumps(result.summary) + b"\n")
     else:

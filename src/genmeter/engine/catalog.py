@@ -56,7 +56,7 @@ class Catalog:
         self.views: list[ViewUse] = []
         self._overrides = overrides
         self._variants: dict[str, Variant | GenmeterError] = {}
-        self._encoder_index: dict[tuple[str, str], int] = {}
+        self._encoder_index: dict[tuple[str, str | None], int] = {}
         self._view_index: dict[tuple[Modality, str], int] = {}
         self._defaults: dict[str | None, list[str]] = {}
         self._fingerprints: dict[tuple[int, Modality], Fingerprint] = {}
@@ -94,10 +94,10 @@ class Catalog:
             self._defaults[task_type] = default_metrics(task_type)
         return self._defaults[task_type]
 
-    def encoder(self, name: str, model: str) -> int:
-        """Index of an encoder with one set of weights."""
+    def encoder(self, name: str, model: str | None) -> int:
+        """Index of an encoder with one set of weights; ``None`` for an encoder that has none."""
         if (name, model) not in self._encoder_index:
-            entry = get_entry(model)
+            entry = weightless(name) if model is None else get_entry(model)
             self._encoder_index[name, model] = len(self.encoders)
             self.encoders.append(EncoderUse(name, entry, encoder_spec(name, entry)))
         return self._encoder_index[name, model]
@@ -117,3 +117,20 @@ class Catalog:
             spec = self.encoders[encoder].spec
             self._fingerprints[key] = fingerprint(spec, self.precision, self.device_kind, key[1])
         return self._fingerprints[key]
+
+
+def weightless(name: str) -> ModelEntry:
+    """The entry of an encoder that needs no weights, such as one that only counts or measures."""
+    return ModelEntry(
+        id=name,
+        task="",
+        loader=name,
+        architecture=name,
+        preprocessing={},
+        licence="",
+        citation="",
+        digest="",
+        unverified=False,
+        sources=(),
+        label="",
+    )

@@ -21,7 +21,7 @@ from genmeter.errors import SKIPPED, GenmeterError
 from genmeter.registry import make_scorer
 
 _EARLY_STOP_LINES = 200
-_COMMIT_CELLS = 512
+_COMMIT_CELLS, _COMMIT_CELLS_AT_FIRST = 512, 32
 # A batch that took the process down twice runs item by item; an item that does so alone is given up.
 _ALONE_AFTER, _GIVE_UP_AFTER = 2, 3
 
@@ -45,6 +45,7 @@ class Tally:
     def __init__(self, scored: int = 0) -> None:
         self.scored = scored
         self.lines = 0
+        self.waiting = 0  # units that are in a batch which has not run
         self.codes: Counter[str] = Counter()
         self.example: Mapping[str, Any] = {}
         self.seconds: dict[str, float] = {"decode": 0.0, "encode": 0.0, "score": 0.0}
@@ -65,7 +66,8 @@ class Tally:
 
     def check(self) -> None:
         """Raise when the first samples all failed with one code (a wrong media root must not burn a night)."""
-        if not self.scored and len(self.codes) == 1 and self.codes.total() >= _EARLY_STOP_LINES:
+        hopeless = not self.scored and not self.waiting and len(self.codes) == 1
+        if hopeless and self.codes.total() >= _EARLY_STOP_LINES:
             raise StoppedEarly(self.example, self.codes.total())
 
 
@@ -119,7 +121,8 @@ class WindowRunner:
                 for batch in self._admit(state, batcher, unit, outcome):
                     self._run_batch(state, batch)
             on_done(done)
-            if len(state.ready) >= _COMMIT_CELLS:
+            # Until something is scored, look often whether everything fails alike.
+            if len(state.ready) >= (_COMMIT_CELLS if self.tally.scored else _COMMIT_CELLS_AT_FIRST):
                 self._commit(state, [], [])
         for batch in batcher.rest():
             self._run_batch(state, batch)
@@ -160,6 +163,7 @@ class WindowRunner:
             except GenmeterError as error:
                 state.settle(unit, error)
                 return []
+            self.tally.waiting += 1
         else:
             state.settle(unit, outcome.feature)
         return batcher.add(source.encoder, unit, outcome)
@@ -168,6 +172,7 @@ class WindowRunner:
         fresh = batch.fresh
         if not fresh:
             return
+        self.tally.waiting -= len(fresh)
         began = time.perf_counter()
         worst = max(self.suspects.get(item.key, 0) for item in fresh)
         groups = [fresh] if worst < _ALONE_AFTER else [[item] for item in fresh]

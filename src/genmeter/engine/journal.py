@@ -69,10 +69,10 @@ class Member(NamedTuple):
 
 
 class LineNote(NamedTuple):
-    """What reading one line's assets came to: its part of the snapshot, and the local files it used."""
+    """What reading one line's assets came to: its part of the snapshot unless that is known, and the files it used."""
 
     line: int
-    snapshot: bytes
+    snapshot: bytes | None
     files: Mapping[str, Stamp]
 
 
@@ -184,11 +184,12 @@ class Journal:
         return len(cells)
 
     def drop(self, cells: Iterable[tuple[int, str]]) -> None:
-        """Forget cells, so that they are scored again."""
+        """Forget cells and their lines' parts of the snapshot, so that they are scored and read again."""
         with self._transaction():
             for line, metric in cells:
                 self._db.execute("DELETE FROM cell WHERE line = ? AND metric = ?", (line, metric))
                 self._db.execute("DELETE FROM member WHERE line = ? AND metric = ?", (line, metric))
+                self._db.execute("DELETE FROM line WHERE line = ?", (line,))
 
     def stamps(self) -> Iterator[tuple[str, Stamp]]:
         """Every file that was read, and what it was then."""
@@ -253,7 +254,8 @@ class Journal:
     def note_lines(self, notes: Sequence[LineNote]) -> None:
         """Record each line's part of the snapshot, and which files it used and what they were when they were read."""
         with self._transaction():
-            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?)", [(n.line, n.snapshot) for n in notes])
+            parts = [(note.line, note.snapshot) for note in notes if note.snapshot is not None]
+            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?)", parts)
             for note in notes:
                 uses = [(uri, note.line) for uri in note.files]
                 self._db.executemany("INSERT OR IGNORE INTO use VALUES (?, ?)", uses)

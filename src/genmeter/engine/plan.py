@@ -214,7 +214,7 @@ class _Builder:
             source = self._text(item.value) if is_text else self._asset(item.value)
             used[Used(role, item.path, source, is_text)] = None
             sources.append(source)
-        encoder = RAW if need.encoder is None else self.catalog.encoder(need.encoder, variant.models[need.name])
+        encoder = RAW if need.encoder is None else self.catalog.encoder(need.encoder, variant.models.get(need.name))
         unit = Unit(encoder, self.catalog.view(need.modality, need.view), tuple(sources))
         if unit not in self._unit_index:
             self._unit_index[unit] = len(self.units)

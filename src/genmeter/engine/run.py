@@ -204,7 +204,8 @@ class _Run:
             by_index = {line.index: line for line in lines}
 
             def done(result: Done) -> None:
-                notes.append(_line_note(by_index[result.line], result, window))
+                part = None if result.line in noted else _snapshot_part(by_index[result.line], result, window)
+                notes.append(LineNote(result.line, part, result.stamps))
                 tally.lines += 1
                 if len(notes) % 8 == 0:
                     self._progress(span.start + len(notes), tally)
@@ -268,7 +269,7 @@ class _Run:
         for need in variant.needs:
             if need.encoder is None:
                 continue
-            use = self.catalog.encoders[self.catalog.encoder(need.encoder, variant.models[need.name])]
+            use = self.catalog.encoders[self.catalog.encoder(need.encoder, variant.models.get(need.name))]
             encoders[need.name] = {
                 "model": use.entry.id,
                 "digest": use.spec.digest,
@@ -343,7 +344,7 @@ def windows(source: Source) -> Iterator[list[InputLine]]:
         yield lines
 
 
-def _line_note(line: InputLine, done: Done, window: Window) -> LineNote:
+def _snapshot_part(line: InputLine, done: Done, window: Window) -> bytes:
     """The line's part of the snapshot: its content with each input and reference replaced by what is in the file."""
     by_uri = {window.assets[source].value: found for source, found in done.assets.items() if _is_uri(window, source)}
 
@@ -358,7 +359,7 @@ def _line_note(line: InputLine, done: Done, window: Window) -> LineNote:
         record = snapshot_record(line.sample, digest_of)
     except ValueError:
         record = repr(sorted(line.sample)).encode()
-    return LineNote(line.index, hashlib.sha256(record).digest(), done.stamps)
+    return hashlib.sha256(record).digest()
 
 
 def _is_uri(window: Window, source: int) -> bool:

@@ -12,7 +12,15 @@ from genmeter.registry import Variant
 
 
 def catalog_of(config: RunConfig, device_kind: str) -> Catalog:
-    """The catalog that a configuration asks for. Raises as :class:`~genmeter.engine.catalog.Catalog`."""
+    """The catalog that a configuration asks for.
+
+    Raises:
+        ValueError: A setting of a later version, or as :class:`~genmeter.engine.catalog.Catalog`.
+    """
+    if config.profile == "tiny":
+        raise ValueError("profile 'tiny': this version ships no tiny networks; use the reference profile")
+    if config.policy.isolate == "all":
+        raise ValueError("policy.isolate 'all': this version decodes images in threads; use 'media'")
     metrics = config.metrics
     overrides: Mapping[str, Mapping[str, Any]] = metrics if isinstance(metrics, dict) else {}
     names = list(metrics) if metrics is not None else None
@@ -37,7 +45,7 @@ def _variant_settings(variant: Variant, catalog: Catalog) -> dict[str, Json]:
     encoders = {}
     for need in variant.needs:
         if need.encoder is not None:
-            spec = catalog.encoders[catalog.encoder(need.encoder, variant.models[need.name])].spec
+            spec = catalog.encoders[catalog.encoder(need.encoder, variant.models.get(need.name))].spec
             encoders[need.name] = [spec.model, spec.digest, spec.preprocessing, spec.version, dict(need.view)]
     return {"variant": variant.label, "parameters": dict(variant.affecting), "encoders": encoders}
 
