@@ -1,0 +1,60 @@
+"""Reading converted weights, and checking that a file holds the tensors its name and models.lock promise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from genmeter.errors import GenmeterError
+from genmeter.weights.digest import tensors_digest
+
+# What this process has hashed already: path -> (stat signature, tensor digest).
+_hashed: dict[str, tuple[tuple[int, ...], str]] = {}
+
+
+def load_tensors(path: Path) -> dict[str, np.ndarray]:
+    """All tensors of a safetensors file by name, in memory, C-contiguous and writable.
+
+    Raises:
+        GenmeterError: ``weights_unavailable`` when there is no such file, ``weights_mismatch`` when it
+            is not a whole safetensors file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise GenmeterError(
+            "weights_unavailable", f"{path} does not exist", "fetch it with `genmeter models fetch`"
+        ) from None
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise GenmeterError(
+            "weights_mismatch",
+            f"{path} is not a whole safetensors file ({type(error).__name__})",
+            "fetch it again with `genmeter models fetch`",
+        ) from None
+
+
+def file_digest(path: Path, *, fresh: bool = False) -> str:
+    """The tensor digest (hex) of a weights file; empty when it is missing, damaged or unreadable.
+
+    The whole file is read and hashed, once a process for as long as its size, times and inode stay
+    (``fresh=True`` hashes it again): a file that was good yesterday is not trusted today.
+    """
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return ""
+    signature = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+    known = _hashed.get(str(path))
+    if known and known[0] == signature and not fresh:
+        return known[1]
+    try:
+        digest = tensors_digest(load_tensors(path))
+    except GenmeterError:
+        return ""
+    _hashed[str(path)] = (signature, digest)
+    return digest
