@@ -1,0 +1,1 @@
+"""From what people have on disk to samples: lines, whole inputs, folders of media."""
