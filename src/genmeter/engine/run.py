@@ -37,7 +37,7 @@ from genmeter.weights.home import cache_home
 
 _WINDOW_LINES = 4096
 _WINDOW_BYTES = 64 << 20
-# A line with a large inline asset counts for what it holds in memory; others for about this.
+# What a sample that was not read from a line counts for.
 _LINE_BYTES = 2_000
 
 
@@ -336,7 +336,7 @@ def windows(source: Source) -> Iterator[list[InputLine]]:
     held = 0
     for line in source:
         lines.append(line)
-        held += getattr(line, "nbytes", 0) or _LINE_BYTES
+        held += line.nbytes or _LINE_BYTES
         if len(lines) >= _WINDOW_LINES or held >= _WINDOW_BYTES:
             yield lines
             lines, held = [], 0

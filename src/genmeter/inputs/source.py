@@ -38,6 +38,7 @@ class InputLine(NamedTuple):
         sample: The sample in the standard's shape, its id a string; ``None`` if there is an error.
         path: Where ``eval_result`` goes in the record.
         error: ``bad_line`` or ``bad_sample``, if there is no sample.
+        nbytes: Length of the line as it was read; 0 for a file of a folder.
     """
 
     index: int  # type: ignore[assignment]
@@ -47,6 +48,7 @@ class InputLine(NamedTuple):
     sample: dict[str, Any] | None
     path: tuple[str, ...]
     error: GenmeterError | None
+    nbytes: int = 0
 
 
 class Source:
@@ -109,20 +111,21 @@ class Source:
 
     def _read(self, index: int, place: int, number: int, raw: bytes | GenmeterError | dict[str, Any]) -> InputLine:
         file = self.files[place]
+        size = len(raw) if isinstance(raw, bytes) else 0
         try:
             record = raw if isinstance(raw, dict) else parse_line(raw, number)
         except GenmeterError as error:
-            return InputLine(index, file, number, None, None, (), error)
+            return InputLine(index, file, number, None, None, (), error, size)
         try:
             form = read_form(record)
         except GenmeterError as error:
-            return InputLine(index, file, number, record, None, sample_path(record), error)
+            return InputLine(index, file, number, record, None, sample_path(record), error, size)
         sample = form.sample
         if sample["id"] is None:
             identity = f"line-{number}" if place == 0 else f"{place + 1}-line-{number}"
             sample["id"] = identity
             record = _with_id(record, form.path, identity)
-        return InputLine(index, file, number, record, sample, form.path, None)
+        return InputLine(index, file, number, record, sample, form.path, None, size)
 
     def _scanned(self) -> tuple[str, int]:
         if self._scan is None:
