@@ -149,8 +149,10 @@ def test_path_uri_bytes_array_and_image_are_one_image(tmp_path, control):
 
 def test_the_engine_agrees_with_a_run(mixed_set, tmp_path, control):
     names = ["fake_level", "fake_pair", "fake_match"]
-    whole = {line["id"]: line["eval_result"]["metrics"] for line in
-             genmeter.score(mixed_set, names, out=tmp_path / "a", report=False).samples}
+    whole = {
+        line["id"]: line["eval_result"]["metrics"]
+        for line in genmeter.score(mixed_set, names, out=tmp_path / "a", report=False).samples
+    }
     samples = [json.loads(line) for line in mixed_set.read_text().splitlines()]
     with genmeter.Engine(names, media_root=str(mixed_set.parent)) as engine:
         for given, result in zip(samples, engine.score(iter(samples)), strict=True):

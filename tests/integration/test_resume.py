@@ -43,7 +43,9 @@ def test_killed_at_random_three_times(genmeter_command, grey_set, tmp_path):
     rng = random.Random()
     kills = 0
     for _ in range(3):
-        process = score(genmeter_command, data, tmp_path / "broken", background=True, extra={"GENMETER_FAKE_DELAY": "0.06"})
+        process = score(
+            genmeter_command, data, tmp_path / "broken", background=True, extra={"GENMETER_FAKE_DELAY": "0.06"}
+        )
         wait_for_cells(tmp_path / "broken", 1, process)
         time.sleep(rng.uniform(0.0, 0.5))
         process.send_signal(signal.SIGKILL)

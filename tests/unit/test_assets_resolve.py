@@ -248,7 +248,8 @@ def test_objects_in_memory() -> None:
         (np.zeros((8, 9, 3), np.int64), "unsupported_media"),
         (np.zeros((8, 9, 3), bool), "unsupported_media"),
         (np.full((8, 9, 3), 200.0), "unsupported_media"),
-        (np.full((8, 9, 3), np.nan), "non_finite"),
+        (np.full((8, 9, 3), 0.5), "unsupported_media"),
+        (np.full((8, 9, 3), np.nan, np.float32), "unsupported_media"),
         (np.zeros((0, 9, 3), np.uint8), "empty_media"),
         (np.zeros((2000, 2000), np.uint8), "too_large"),
     ],
@@ -264,6 +265,6 @@ def test_arrays_of_other_types() -> None:
         return media.pixels
 
     assert pixels(np.full((2, 2), 7, np.uint8)).tolist() == [[[7, 7, 7]] * 2] * 2
-    assert pixels(np.full((2, 2, 1), 0.5))[0, 0].tolist() == [128, 128, 128]
+    assert pixels(np.full((2, 2, 1), 8, np.uint8))[0, 0].tolist() == [8, 8, 8]
     assert pixels(np.full((2, 2, 3), 257 * 9, np.uint16))[0, 0].tolist() == [9, 9, 9]
     assert pixels(np.full((2, 2, 4), 9, np.uint8)).shape == (2, 2, 4)
