@@ -73,9 +73,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
 )
 
 # Failures that a second attempt of the same command may cure, so a rerun tries them again.
-RETRYABLE = frozenset(
-    {"fetch_failed", "not_found", "timed_out", "out_of_memory", "weights_unavailable", "internal"}
-)
+RETRYABLE = frozenset({"fetch_failed", "not_found", "timed_out", "out_of_memory", "weights_unavailable", "internal"})
 
 # A sample that a metric was never meant for: counted as skipped, neither failed nor silent.
 SKIPPED = frozenset({"not_applicable"})

@@ -15,7 +15,7 @@ from genmeter.contract import AudioMedia, VideoMedia
 
 @pytest.fixture
 def raw_media(monkeypatch):
-    """Decode the assets of a test as raw bytes: float32 samples as audio at 4 Hz, grey bytes as 2x2 frames of a video."""
+    """Decode assets as raw bytes: float32 samples as audio at 4 Hz, grey bytes as 2x2 frames of a video."""
     from genmeter.engine import prepare
 
     real = prepare.decode

@@ -15,6 +15,15 @@ METRICS = "fake_level,fake_pair,fake_gap"
 LEVELS = list(range(0, 240, 4))
 
 
+def metrics_of(run):
+    lines = (run / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["eval_result"]["metrics"] for line in lines]
+
+
+def levels(run):
+    return [metrics["fake_level"] for metrics in metrics_of(run)]
+
+
 def score(command, data, out, *more, **options):
     words = ("score", data, "-o", out, "--metrics", METRICS, "--batch-size", 4, "--no-cache", "--no-report", *more)
     return command(*words, **options)
@@ -85,7 +94,7 @@ def test_an_item_that_takes_the_process_down_costs_itself(genmeter_command, grey
         if process.returncode == 0:
             break
     assert codes == [-signal.SIGKILL] * 3 + [0]
-    rows = [json.loads(line)["eval_result"]["metrics"]["fake_level"] for line in open(tmp_path / "run/samples.jsonl")]
+    rows = levels(tmp_path / "run")
     failed = [index for index, row in enumerate(rows) if row["score"] is None]
     assert failed == [LEVELS.index(40)]
     assert rows[failed[0]]["error"]["code"] == "internal"
@@ -123,7 +132,7 @@ def test_a_metric_may_be_added(genmeter_command, grey_set, tmp_path):
     data, run = grey_set([10, 20]), tmp_path / "run"
     assert genmeter_command("score", data, "-o", run, "--metrics", "fake_level").returncode == 0
     assert genmeter_command("score", data, "-o", run, "--metrics", "fake_level,fake_pair").returncode == 0
-    rows = [json.loads(line)["eval_result"]["metrics"] for line in open(run / "samples.jsonl")]
+    rows = metrics_of(run)
     assert [sorted(row) for row in rows] == [["fake_level", "fake_pair"]] * 2
     assert [row["fake_pair"]["score"] for row in rows] == [90.0, 80.0]
 
@@ -143,10 +152,6 @@ def test_what_a_second_attempt_may_cure_is_tried_again(genmeter_command, grey_se
     broken.write_bytes(good)
     score(genmeter_command, data, run)
     assert [row["score"] for row in levels(run)] == [10.0, 20.0, 30.0], "a repaired file is another file"
-
-
-def levels(run):
-    return [json.loads(line)["eval_result"]["metrics"]["fake_level"] for line in open(run / "samples.jsonl")]
 
 
 def test_a_lost_cache_and_lost_outputs_do_not_break_a_resume(genmeter_command, grey_set, tmp_path):

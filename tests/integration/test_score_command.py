@@ -14,7 +14,7 @@ LEVEL = ("--metrics", "fake_level", "--no-report")
 
 
 def rows(run):
-    return [json.loads(line) for line in open(run / "samples.jsonl", encoding="utf-8")]
+    return [json.loads(line) for line in (run / "samples.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def scores(run, metric="fake_level"):
