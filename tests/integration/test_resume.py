@@ -187,3 +187,23 @@ def test_fresh_never_removes_what_is_not_a_run(genmeter_command, grey_set, tmp_p
     refused = score(genmeter_command, data, tmp_path / "mine", "--fresh")
     assert refused.returncode == 2
     assert (tmp_path / "mine/thesis.tex").exists()
+
+
+def test_a_finished_run_with_the_samples_own_metrics_writes_the_same_again(genmeter_command, grey_set, tmp_path):
+    data, run = grey_set([10, 20]), tmp_path / "run"
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    lines[0]["eval_config"] = {"metrics": ["fake_pair", "fake_level"]}
+    lines[1]["eval_config"] = {"metrics": ["fake_level", "no_such"]}
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ("score", data, "-o", run, "--no-report")
+    assert genmeter_command(*words).returncode == 0
+    before = {name: (run / name).read_bytes() for name in ("samples.jsonl", "summary.json")}
+    assert b'"variant":"difference"' in before["samples.jsonl"]
+    (run / "samples.jsonl").unlink()
+    assert genmeter_command(*words).returncode == 0
+    assert {name: (run / name).read_bytes() for name in before} == before
+    config = tmp_path / "run.yaml"
+    config.write_text("metrics: {fake_level: {alpha: drop}}\n")
+    refused = genmeter_command(*words, "--config", config)
+    assert refused.returncode == 2
+    assert "fake_level was mean" in refused.stderr

@@ -63,13 +63,17 @@ class Catalog:
         for name in self.explicit or ():
             self.variant(name)
 
-    def variant(self, name: str) -> Variant:
-        """The variant of a name. Raises ``unknown_metric``, the same each time."""
+    def know(self, name: str) -> None:
+        """Give a name its place among the variants; one that is unknown is kept as such."""
         if name not in self._variants:
             try:
                 self._variants[name] = parse_variant(name, self._overrides_of(name))
             except GenmeterError as error:
                 self._variants[name] = error
+
+    def variant(self, name: str) -> Variant:
+        """The variant of a name. Raises ``unknown_metric``, the same each time."""
+        self.know(name)
         found = self._variants[name]
         if isinstance(found, GenmeterError):
             raise found

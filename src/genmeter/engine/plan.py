@@ -160,6 +160,7 @@ class _Builder:
             return
         first_unit = len(self.units)
         for name in requested_metrics(line.sample, self.catalog, self.options):
+            self.catalog.know(name)
             if name not in finished:
                 self.cells.append(self._cell(line.index, line.sample, name))
         units = tuple(range(first_unit, len(self.units)))

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +15,7 @@ from genmeter.config import RunConfig
 from genmeter.contract import Json
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.core import Tally, WindowRunner
+from genmeter.engine.describe import describe_run, row_constants
 from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation, lacking_defaults
 from genmeter.engine.features import Features
@@ -127,8 +125,9 @@ class _Run:
 
     def execute(self, command: str) -> Finished:
         began = time.time()
-        settings = run_settings(self.config, self.catalog, self.source.digest)
-        changed = settings_changed(self.journal.meta("settings"), settings)
+        before = self.journal.meta("settings")
+        settings = run_settings(self.config, self._catalog_of(before), self.source.digest)
+        changed = settings_changed(before, settings)
         if changed:
             raise ValueError(
                 f"{self.folder} holds a run with other settings: {'; '.join(changed)}. "
@@ -137,10 +136,26 @@ class _Run:
         self.journal.set_meta("settings", settings)
         self._take_up()
         tally = self._score()
+        # Samples may have brought metrics of their own by now.
+        settings = run_settings(self.config, self.catalog, self.source.digest)
+        self.journal.set_meta("settings", settings)
         outcomes = self._sets()
-        run = self._describe(settings, tally, began, command)
+        run = describe_run(
+            self.source, self.config, self.catalog, self.place, settings, self.journal.snapshots(), tally
+        )
+        run |= {"command": command, "created": _utc(began)}
+        run["seconds"] = {"total": round(time.time() - began, 3), **run["seconds"]}
         self._write(run, outcomes)
         return Finished(self.folder, run)
+
+    def _catalog_of(self, before: Mapping[str, Json] | None) -> Catalog:
+        """What the metrics of an earlier process mean now, where they were the samples' own choice."""
+        if before is None or self.catalog.explicit is not None:
+            return self.catalog
+        now = catalog_of(self.config, self.catalog.device_kind)
+        for name in before["metrics"]:
+            now.know(name)
+        return now
 
     def _take_up(self) -> None:
         """On resume, drop what no longer holds: files that changed, and failures that a second attempt may cure."""
@@ -233,60 +248,6 @@ class _Run:
         store.close()
         return outcomes
 
-    def _describe(self, settings: Mapping[str, Json], tally: Tally, began: float, command: str) -> dict[str, Json]:
-        digest = hashlib.sha256()
-        for part in self.journal.snapshots():
-            digest.update(part)
-        snapshot = f"sha256:{digest.hexdigest()}"
-        identity = json.dumps([settings, snapshot], sort_keys=True).encode()
-        metrics = {name: self._describe_metric(name) for name in self.catalog.variants}
-        used = sorted({json.dumps(need) for entry in metrics.values() for need in entry["encoders"].values()})
-        return {
-            "schema": "genmeter.run/1",
-            "version": __version__,
-            "run_id": hashlib.sha256(identity).hexdigest()[:16],
-            "name": self.config.name or self.source.name,
-            "snapshot": snapshot,
-            "models": "sha256:" + hashlib.sha256("\n".join(used).encode()).hexdigest(),
-            "input": {"files": list(self.source.files), "digest": self.source.digest, "lines": self.source.count},
-            "metrics": metrics,
-            "config": self.config.model_dump(mode="json", exclude_defaults=True),
-            "command": command,
-            "device": self.place,
-            "precision": self.config.precision,
-            "libraries": _libraries(),
-            "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
-            "seconds": {
-                "total": round(time.time() - began, 3),
-                **{k: round(v, 3) for k, v in sorted(tally.seconds.items())},
-            },
-            "counts": {"lines": self.source.count, "encoded": tally.encoded},
-        }
-
-    def _describe_metric(self, name: str) -> dict[str, Json]:
-        variant = self.catalog.variant(name)
-        encoders = {}
-        for need in variant.needs:
-            if need.encoder is None:
-                continue
-            use = self.catalog.encoders[self.catalog.encoder(need.encoder, variant.models.get(need.name))]
-            encoders[need.name] = {
-                "model": use.entry.id,
-                "digest": use.spec.digest,
-                "preprocessing": use.spec.preprocessing,
-                "view": dict(need.view),
-            }
-        return {
-            "title": variant.spec.title,
-            "variant": variant.label,
-            "scope": variant.spec.scope,
-            "higher_is_better": variant.spec.higher_is_better,
-            "range": list(variant.range),
-            "convention": getattr(variant.params.get("convention"), "name", None),
-            "parameters": dict(variant.affecting),
-            "encoders": encoders,
-        }
-
     def _write(self, run: dict[str, Json], outcomes: Mapping[str, SetOutcome]) -> None:
         provenance = {
             "run_id": run["run_id"],
@@ -301,7 +262,7 @@ class _Run:
             overall_metric=self.config.overall.metric,
             sets=outcomes,
             lacking=lacking_defaults(self.journal.codes(), self.catalog),
-            constants=self._constants(run) if self.config.rows == "full" else None,
+            constants=row_constants(run) if self.config.rows == "full" else None,
         )
         self.observer.writing(run)
         rows = self.journal.rows()
@@ -322,12 +283,6 @@ class _Run:
                 self.observer.row(result, line.sample)
                 writer.write(line, result)
         write_atomic(self.folder / "run.json", jsonio.dumps(run) + b"\n")
-
-    def _constants(self, run: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
-        return {
-            name: {"range": entry["range"], "encoders": entry["encoders"], "libraries": run["libraries"]}
-            for name, entry in run["metrics"].items()
-        }
 
 
 def windows(source: Source) -> Iterator[list[InputLine]]:
@@ -384,11 +339,5 @@ def _sha256(path: Path) -> bytes | None:
     return digest.digest()
 
 
-def _libraries() -> dict[str, str]:
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in ("numpy", "torch", "Pillow", "scipy", "safetensors"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
