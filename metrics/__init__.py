@@ -1,0 +1,1 @@
+"""The metrics that ship with genmeter, one folder each; imported as ``genmeter.metrics``."""
