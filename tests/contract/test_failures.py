@@ -102,3 +102,11 @@ def test_one_scored_sample_is_enough_to_go_on(make_set, tmp_path, control):
     path.write_text(good + good.replace("out/", "elsewhere/") * 250)
     run = genmeter.score(path, ["fake_level"], out=tmp_path / "run", report=False)
     assert run.summary["metrics"]["fake_level"]["n"]["n_failed"] == 250
+
+
+def test_a_metric_that_cannot_be_imported_costs_its_own_scores(make_set, tmp_path, control):
+    run = genmeter.score(make_set([10, 20]), ["fake_broken", "fake_level"], out=tmp_path / "run", report=False)
+    assert outcome(run, "fake_broken") == ["extra_missing"] * 2
+    assert outcome(run, "fake_level") == [10.0, 20.0]
+    [first, _] = list(run.samples)
+    assert "a_package_that_nobody_has" in first["eval_result"]["metrics"]["fake_broken"]["error"]["message"]

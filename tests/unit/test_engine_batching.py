@@ -60,7 +60,7 @@ class Sized:
         return 1000
 
 
-@pytest.mark.parametrize(("budget", "expected"), [(500, 1), (1000, 1), (5000, 4), (9999, 8), (10**9, 64)])
+@pytest.mark.parametrize(("budget", "expected"), [(500, 1), (1000, 1), (5000, 4), (9999, 8), (10**9, 256)])
 def test_the_limit_is_a_power_of_two_that_fits(budget, expected):
     assert batch_limit(Sized(), (1,), budget, None) == expected
 

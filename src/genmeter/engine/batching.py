@@ -17,7 +17,7 @@ from genmeter.engine.prepare import Fresh, Known
 from genmeter.errors import GenmeterError
 
 _WAITING_BYTES = 512 << 20
-MAX_BATCH = 64
+MAX_BATCH = 256
 
 
 class Item(NamedTuple):
@@ -93,7 +93,7 @@ def bucket_shape(bucket: str) -> tuple[int, ...]:
 
 
 def batch_limit(encoder: Encoder, shape: tuple[int, ...], budget: int, wanted: int | None) -> int:
-    """Items per batch: as many as fit into the budget, a power of two of at most 64, or what was asked for."""
+    """Items per batch: as many as fit into the budget, a power of two of at most 256, or what was asked for."""
     if wanted is not None:
         return wanted
     fitting = budget // max(encoder.bytes_per_item(shape), 1)

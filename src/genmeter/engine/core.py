@@ -103,7 +103,7 @@ class WindowRunner:
         self.features, self.ledger, self.tally = features, ledger, tally
         self.candidate, self.partial = candidate, partial
         self.suspects = dict(suspects or {})
-        self._scorers: dict[str, SampleMetric] = {}
+        self._scorers: dict[str, SampleMetric | GenmeterError] = {}
 
     def run(self, window: Window, on_done: Callable[[Done], None]) -> None:
         """Score one window; every cell of it is in the ledger afterwards.
@@ -221,17 +221,30 @@ class WindowRunner:
                     members += rows_of_sets
                     encoded += borrowed
                 continue
-            if metric not in self._scorers:
-                self._scorers[metric] = make_scorer(variant)
-            entries += rows.score_cells(
-                group, variant, self._scorers[metric], inputs, candidate=self.candidate, partial=self.partial
-            )
+            scorer = self._scorer(metric)
+            if isinstance(scorer, GenmeterError):
+                entries += [rows.fault_entry(cell, scorer, inputs) for cell in group]
+                continue
+            entries += rows.score_cells(group, variant, scorer, inputs, candidate=self.candidate, partial=self.partial)
         if encoded or entries or landed:
             self.ledger.commit(encoded, entries, members, landed)
         for entry in entries:
             self.tally.add(entry)
         self.tally.seconds["score"] += time.perf_counter() - began
         self.tally.check()
+
+    def _scorer(self, metric: str) -> SampleMetric | GenmeterError:
+        """The scorer of a variant; a metric of another package that cannot be imported costs its own cells alone."""
+        if metric not in self._scorers:
+            try:
+                self._scorers[metric] = make_scorer(self.catalog.variant(metric))
+            except ImportError as error:
+                message = f"the scorer of {metric} needs {error.name or error}, which is not installed"
+                self._scorers[metric] = GenmeterError("extra_missing", message, "install it with pip")
+            except Exception as error:
+                message = f"the scorer of {metric} cannot be made: {type(error).__name__}: {error}"
+                self._scorers[metric] = GenmeterError("internal", message, "please report it to the metric's authors")
+        return self._scorers[metric]
 
     def _set_cell(self, state: _State, cell: Cell) -> tuple[Entry, list[Member], list[Encoded]]:
         """A set metric's row stays pending until the run is over; its features join the sets."""
