@@ -207,3 +207,23 @@ def test_a_finished_run_with_the_samples_own_metrics_writes_the_same_again(genme
     refused = genmeter_command(*words, "--config", config)
     assert refused.returncode == 2
     assert "fake_level was mean" in refused.stderr
+
+
+def test_a_full_disk_keeps_what_was_finished(genmeter_command, grey_set, tmp_path):
+    import resource
+
+    data, run = grey_set(LEVELS), tmp_path / "run"
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (140_000, 140_000))
+
+    done = score(genmeter_command, data, run, preexec_fn=small_files)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "run the same command to go on" in done.stderr
+    assert not (run / "samples.jsonl").exists()
+    again = score(genmeter_command, data, run)
+    assert again.returncode == 0, again.stderr
+    whole = score(genmeter_command, data, tmp_path / "whole")
+    assert whole.returncode == 0
+    assert (run / "samples.jsonl").read_bytes() == (tmp_path / "whole/samples.jsonl").read_bytes()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 
 import numpy as np
 import pytest
@@ -144,7 +143,7 @@ def test_a_full_disk_keeps_what_was_committed(tmp_path):
     journal.commit([], [entry(0)], landed=[])
     pages = journal._db.execute("PRAGMA page_count").fetchone()[0]
     journal._db.execute(f"PRAGMA max_page_count={pages + 1}")
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(OSError, match="full"):
         journal.commit([encoded(i) for i in range(2000)], [entry(1)], landed=[])
     journal = reopen(journal)
     assert journal.finished(range(5)) == {0: {"m"}}

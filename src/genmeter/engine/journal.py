@@ -6,10 +6,12 @@ at the end of a window its features move into a shard (:mod:`genmeter.engine.sto
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -139,7 +141,8 @@ class Journal:
 
     def set_meta(self, name: str, value: Json) -> None:
         """Store a setting."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, json.dumps(value)))
 
     def finished(self, lines: range) -> dict[int, set[str]]:
         """Names of the finished metrics of each line."""
@@ -208,7 +211,8 @@ class Journal:
 
     def restamp(self, uri: str, stamp: Stamp) -> None:
         """Note that a file was touched without being changed."""
-        self._db.execute("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", (uri, *stamp))
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", (uri, *stamp))
 
     def suspects(self) -> dict[bytes, int]:
         """Units of batches that were begun and never finished, and how often."""
@@ -281,7 +285,8 @@ class Journal:
 
     def seal(self) -> None:
         """Forget the features of the finished window; they stand in a shard now."""
-        self._db.execute("DELETE FROM feature")
+        with self._transaction():
+            self._db.execute("DELETE FROM feature")
 
     def members(self, metric: str, side: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
         """(line, position, encoder, key, digest) of a set's rows, in input order."""
@@ -295,23 +300,23 @@ class Journal:
         """Close the file; everything committed is on disk."""
         self._db.close()
 
-    def _transaction(self) -> _Transaction:
-        return _Transaction(self._db)
-
-
-class _Transaction:
-    """BEGIN on entry, COMMIT on a clean exit, ROLLBACK otherwise; disk trouble becomes a message that helps."""
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        self._db.execute("BEGIN IMMEDIATE")
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if error is None:
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All of a block or none of it. Raises ``OSError`` when the disk is full or fails."""
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
             self._db.execute("COMMIT")
-        elif self._db.in_transaction:
+        except sqlite3.OperationalError as error:
+            self._roll_back()
+            number = errno.ENOSPC if "full" in str(error) else errno.EIO
+            raise OSError(number, f"the journal cannot be written ({error})", str(self.path)) from None
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
             self._db.execute("ROLLBACK")
 
 
