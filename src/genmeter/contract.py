@@ -31,6 +31,10 @@ class Need(NamedTuple):
         modality: What kind of asset it is.
         roles: Where it stands in the sample; two roles make a pair (LPIPS).
         view: How the encoder sees it; part of every feature's key.
+        text_of: Which text a prompt is. ``prompt``: what the model was told. ``caption``: what describes the output,
+            which an editing instruction does not. ``target``: what describes the output of an edit. Else the path of
+            the field that holds it (``metadata.source_prompt``).
+        also: Modalities that are read frame by frame in its place, for tasks that make them.
     """
 
     name: str
@@ -38,6 +42,8 @@ class Need(NamedTuple):
     modality: Modality
     roles: tuple[Role, ...]
     view: View
+    text_of: str = "prompt"
+    also: tuple[Modality, ...] = ()
 
 
 class Feature(NamedTuple):

@@ -1,16 +1,31 @@
-"""Golden cases of the metrics: inputs made by a generator call, the value they must score, and who printed it."""
+"""Golden cases of the metrics: inputs, the value they must score, and who printed it.
+
+``inputs`` of a case in a ``golden.json`` is one of
+
+- ``{"generator": NAME, "args": {...}}``: images drawn by a function here; with ``"texts": {"prompt": ...}`` beside
+  them where the metric reads one;
+- ``{"features": {NEED: [[...]]}}``: what the encoder would return, so that the metric's own arithmetic is held to a
+  value on every machine;
+- ``{"samples": [{"prediction": FILE, "prompt": TEXT, "references": [...]}]}``: files of other people, which are named
+  with their origin and SHA-256 under ``files`` and never shipped. A text may be ``{"file": JSON, "key": ...}``. Such
+  a case runs where the files lie in the folder that the environment variable ``GENMETER_GOLDENS`` names. Its value is
+  the mean over the samples, or with ``"reduce": "difference"`` the first less the second.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Roles = dict[str, np.ndarray]
+FOLDER_VARIABLE = "GENMETER_GOLDENS"
 
 
 @dataclass(frozen=True)
@@ -20,12 +35,18 @@ class GoldenCase:
     Attributes:
         name: What is compared, in words.
         variant: The metric variant to score it with.
-        generator: A name of :data:`GENERATORS`.
+        generator: A name of :data:`GENERATORS`; empty where the inputs are features or files.
         args: Its arguments.
         expected: The score.
         tolerance: Largest absolute difference that passes.
         source: Where the value comes from.
         published: Whether others printed it; else it was measured here.
+        parameters: Parameters of the variant.
+        texts: Text of each role that has one.
+        features: (k, d) features of each need, by name.
+        samples: Files and texts by role, one mapping a sample.
+        reduce: ``mean`` or ``difference`` of the samples' scores.
+        files: Of each file that ``samples`` name: ``sha256`` (empty where no source states it) and ``origin``.
     """
 
     name: str
@@ -36,10 +57,47 @@ class GoldenCase:
     tolerance: float
     source: str
     published: bool
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    features: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    samples: tuple[Mapping[str, Any], ...] = ()
+    reduce: str = "mean"
+    files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def inputs(self) -> Roles:
         """Role -> (H, W, 3) uint8 image."""
         return GENERATORS[self.generator](**self.args)
+
+    def missing(self) -> list[str]:
+        """Why the case cannot run here: files that are not in the folder, or are not the ones the value belongs to."""
+        trouble = []
+        for name in sorted(_named_files(self.samples)):
+            path = golden_folder() / name
+            wanted = self.files[name].get("sha256", "")
+            if not path.is_file():
+                trouble.append(f"{name} is not in {FOLDER_VARIABLE} (it is {self.files[name]['origin']})")
+            elif wanted and hashlib.sha256(path.read_bytes()).hexdigest() != wanted:
+                trouble.append(f"{name} is another file than {self.files[name]['origin']}")
+        return trouble
+
+    def records(self) -> list[dict[str, Any]]:
+        """The case as records of the short form, with images in memory or paths below :func:`golden_folder`."""
+        if self.generator:
+            images = self.inputs()
+            record = {"output": images["prediction"], **({"prompt": self.texts["prompt"]} if self.texts else {})}
+            if "reference" in images:
+                record["reference"] = images["reference"]
+            return [{"id": self.name, **record}]
+        return [{"id": f"{self.name} {i}", **_record(sample)} for i, sample in enumerate(self.samples)]
+
+    def value(self, scores: Sequence[float]) -> float:
+        """The samples' scores as the one number that is compared."""
+        return scores[0] - scores[1] if self.reduce == "difference" else float(np.mean(scores))
+
+
+def golden_folder() -> Path:
+    """Where files of other people lie, when somebody has put them there."""
+    return Path(os.environ.get(FOLDER_VARIABLE) or "goldens")
 
 
 def read_cases(folder: Path) -> list[GoldenCase]:
@@ -51,17 +109,55 @@ def read_cases(folder: Path) -> list[GoldenCase]:
     path = folder / "golden.json"
     if not path.is_file():
         return []
+    data = json.loads(path.read_text(encoding="utf-8"))
+    files = data.get("files", {})
     cases = []
-    for raw in json.loads(path.read_text(encoding="utf-8"))["cases"]:
-        fields = dict(raw)
-        inputs = fields.pop("inputs", {})
-        if inputs.get("generator") not in GENERATORS:
-            raise ValueError(f"{path}: {raw.get('name')!r}: unknown generator {inputs.get('generator')!r}")
+    for raw in data["cases"]:
         try:
-            cases.append(GoldenCase(**fields, generator=inputs["generator"], args=inputs.get("args", {})))
-        except TypeError as error:
+            cases.append(_case(dict(raw), files))
+        except (TypeError, ValueError) as error:
             raise ValueError(f"{path}: {raw.get('name')!r}: {error}") from None
     return cases
+
+
+def _case(fields: dict[str, Any], files: Mapping[str, Mapping[str, str]]) -> GoldenCase:
+    inputs = dict(fields.pop("inputs", {}))
+    samples = tuple(inputs.pop("samples", ()))
+    generator, features = inputs.pop("generator", None), inputs.pop("features", {})
+    if not samples and not features and generator not in GENERATORS:
+        raise ValueError(f"unknown generator {generator!r}")
+    for name in _named_files(samples):
+        if not files.get(name, {}).get("origin"):
+            raise ValueError(f"{name} does not stand under files, with its origin")
+    return GoldenCase(
+        **fields,
+        generator=generator or "",
+        args=inputs.pop("args", {}),
+        features=features,
+        samples=samples,
+        files={name: files[name] for name in _named_files(samples)},
+        **inputs,
+    )
+
+
+def _named_files(samples: Sequence[Mapping[str, Any]]) -> set[str]:
+    names = {sample["prediction"] for sample in samples}
+    texts = [value for sample in samples for key, value in sample.items() if key != "prediction"]
+    return names | {text["file"] for text in texts if isinstance(text, Mapping)}
+
+
+def _record(sample: Mapping[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {"output": sample["prediction"], "prompt": _read_text(sample["prompt"])}
+    if "references" in sample:
+        answers = [{"type": "text", "text": text} for text in _read_text(sample["references"])]
+        record["references"] = [{"answer": [answer]} for answer in answers]
+    return record
+
+
+def _read_text(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return json.loads((golden_folder() / value["file"]).read_text(encoding="utf-8"))[value["key"]]
+    return value
 
 
 def solid_pair(width: int, height: int, prediction: Sequence[int], reference: Sequence[int]) -> Roles:
@@ -80,4 +176,19 @@ def pattern_pair(width: int, height: int) -> Roles:
     return {"prediction": (busy % 256).astype(np.uint8), "reference": (smooth % 256).astype(np.uint8)}
 
 
-GENERATORS: Mapping[str, Callable[..., Roles]] = {"solid_pair": solid_pair, "pattern_pair": pattern_pair}
+def torch_noise(height: int, width: int, **seeds: int) -> Roles:
+    """Role -> noise of ``torch.randint(255, (3, height, width))`` under its seed, as torchmetrics' examples draw it."""
+    import torch
+
+    images = {}
+    for role, seed in seeds.items():
+        noise = torch.randint(255, (3, height, width), generator=torch.Generator().manual_seed(seed))
+        images[role] = noise.permute(1, 2, 0).numpy().astype(np.uint8)
+    return images
+
+
+GENERATORS: Mapping[str, Callable[..., Roles]] = {
+    "solid_pair": solid_pair,
+    "pattern_pair": pattern_pair,
+    "torch_noise": torch_noise,
+}

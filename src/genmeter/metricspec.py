@@ -99,7 +99,7 @@ class ParameterSpec:
 class NeedSpec:
     """A need as metric.toml states it: its view holds constants and the names of the parameters that go into it.
 
-    ``text_of`` is that of :class:`genmeter.contract.Need`.
+    ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`.
     """
 
     name: str
@@ -109,6 +109,7 @@ class NeedSpec:
     view: Mapping[str, Scalar] = field(default_factory=dict)
     view_parameters: tuple[str, ...] = ()
     text_of: str = "prompt"
+    also: tuple[Modality, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,9 @@ def _parameter(name: str, data: dict[str, Any]) -> ParameterSpec:
 
 def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpec]) -> NeedSpec:
     where = f"needs.{name}"
-    _known(data, ("encoder", "modality", "roles", "view", "view_parameters", "text_of"), where)
+    _known(data, ("encoder", "modality", "roles", "view", "view_parameters", "text_of", "also"), where)
+    for modality in data.get("also", ()):
+        _one_of(modality, get_args(Modality), f"{where}.also")
     _one_of(data["modality"], get_args(Modality), f"{where}.modality")
     for parameter in data.get("view_parameters", ()):
         _one_of(parameter, tuple(parameters), f"{where}.view_parameters")
@@ -284,6 +287,7 @@ def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpe
         view=data.get("view", {}),
         view_parameters=tuple(data.get("view_parameters", ())),
         text_of=text_of,
+        also=tuple(data.get("also", ())),
     )
 
 

@@ -117,6 +117,7 @@ def build_variant(
                 roles=rules.roles.get(need.name, need.roles) if rules else need.roles,
                 view={**need.view, **{key: values[key] for key in need.view_parameters}},
                 text_of=need.text_of,
+                also=need.also,
             )
             for need in spec.needs.values()
         ),

@@ -227,3 +227,18 @@ def test_a_full_disk_keeps_what_was_finished(genmeter_command, grey_set, tmp_pat
     whole = score(genmeter_command, data, tmp_path / "whole")
     assert whole.returncode == 0
     assert (run / "samples.jsonl").read_bytes() == (tmp_path / "whole/samples.jsonl").read_bytes()
+
+
+def test_media_that_take_the_process_down_cost_their_own_sample(genmeter_command, grey_set, tmp_path):
+    data = grey_set(LEVELS)
+    codes = []
+    for _ in range(8):
+        process = score(genmeter_command, data, tmp_path / "run", extra={"GENMETER_FAKE_KILL_DECODING": "40"})
+        codes.append(process.returncode)
+        if process.returncode == 0:
+            break
+    assert codes == [-signal.SIGKILL] * 4 + [0], process.stderr
+    failed = {i: row["error"] for i, row in enumerate(levels(tmp_path / "run")) if row["score"] is None}
+    assert list(failed) == [LEVELS.index(40)]
+    assert failed[LEVELS.index(40)]["code"] == "internal"
+    assert "took the process down" in failed[LEVELS.index(40)]["message"]

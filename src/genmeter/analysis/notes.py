@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from genmeter.weights.lock import ModelEntry
 
 LANGUAGE_SHARE = 0.1
+MANY = "mul"  # ISO 639-2 for many languages
 LOW_COVERAGE = 0.9
 
 
@@ -25,11 +29,16 @@ def build_notes(summary: Mapping[str, Any]) -> list[str]:
         n = metric["n"]
         flags = metric.get("flags", {})
         asked = n["total"] - n["skipped"]
-        foreign = flags.get("prompt_language", 0)
-        if asked and foreign > LANGUAGE_SHARE * asked:
+        foreign, scored = flags.get("prompt_language", 0), n["scored"]
+        if scored and foreign > LANGUAGE_SHARE * scored:
             language.append(
-                f"{name}: {foreign:,} of {asked:,} prompts are outside the languages its text encoder was trained on; "
-                f"their scores say little. Choose a variant that reads them (genmeter metrics {name.split('@')[0]})."
+                f"{name}: {foreign:,} of {scored:,} prompts are outside the languages its text encoder was trained on; "
+                f"their scores say little. {_better_variant(name)}"
+            )
+        if metric.get("mean_unclipped") is not None:
+            other.append(
+                f"{name}: the mean of {metric['mean_unclipped']:.4g} is clipped at {metric['mean']:g}, as its "
+                "convention has it; the scores of the samples are not."
             )
         if asked and not n["scored"]:
             reasons = ", ".join(f"{code} {count:,}" for code, count in n["failed"].items())
@@ -48,6 +57,31 @@ def build_notes(summary: Mapping[str, Any]) -> list[str]:
         if flags.get("bias_dominates"):
             other.append(f"{name}: the set is so small that bias is most of the value; compare only at equal N.")
     return language + empty + other + _pooled(summary)
+
+
+def _better_variant(name: str) -> str:
+    """Which variant of the metric reads more languages than English, in a sentence."""
+    from genmeter.errors import GenmeterError
+    from genmeter.registry import get_metric
+    from genmeter.weights.lock import get_entry
+
+    head, slash, convention = name.partition("/")
+    metric, _, current = head.partition("@")
+    try:
+        spec = get_metric(metric)
+        choices = [model for model in spec.models if model not in (current, *spec.profiles.values())]
+        for model in choices:
+            languages = {lang for entry in spec.models[model].entries.values() for lang in _languages(get_entry(entry))}
+            if MANY in languages:
+                return f"{metric}@{model}{slash}{convention} reads many languages; score with it instead."
+    except (GenmeterError, ValueError):
+        pass  # a run of another machine may hold a metric that is not installed here
+    return f"Choose a variant that reads them (genmeter metrics {metric})."
+
+
+def _languages(entry: ModelEntry) -> list[str]:
+    found = entry.extra.get("languages")
+    return [word for word in found if isinstance(word, str)] if isinstance(found, list) else []
 
 
 def _pooled(summary: Mapping[str, Any]) -> list[str]:

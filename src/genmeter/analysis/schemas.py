@@ -104,6 +104,7 @@ def _eval_result() -> Schema:
 def _summary() -> Schema:
     statistics: Schema = {
         "mean": _NUMBER,
+        "mean_unclipped": {"type": "number", "description": "The mean before mean_floor, where that is lower."},
         "sem": {**_NUMBER, "description": "Standard error of the mean; cluster-robust where samples share a prompt."},
         "median": _NUMBER,
         "quantiles": _object({"p05": _NUMBER, "p95": _NUMBER}),
@@ -132,6 +133,7 @@ def _summary() -> Schema:
             "higher_is_better": {"type": ["boolean", "null"]},
             "scope": {"enum": ["sample", "set"]},
             "range": _RANGE,
+            "mean_floor": {"type": "number", "description": "The convention clips the mean here, not the samples."},
             "score": {**_NUMBER, "description": "The value of a set metric; its mean is null."},
             "detail": {"type": "object"},
             "sets": {"type": "object"},
@@ -189,6 +191,7 @@ def _run() -> Schema:
             "higher_is_better": {"type": "boolean"},
             "range": _RANGE,
             "convention": _STRING,
+            "rules": {"type": "object", "description": "What the convention does: scale, floor ..."},
             "scope": {"enum": ["sample", "set"]},
             "encoders": {"type": "object", "additionalProperties": encoder},
         },

@@ -206,6 +206,9 @@ class SummaryBuilder:
         }
         if entry.get("title"):
             result["title"] = entry["title"]
+        floor = mapping(entry.get("rules")).get("mean_floor")
+        if isinstance(floor, (int, float)):
+            result["mean_floor"] = float(floor)
         if column.scope == "set":
             # A set has one value. Its rows repeat it, so a mean over them would only look like one.
             result |= {"mean": None, "sem": None, "median": None, "quantiles": {"p05": None, "p95": None}}
@@ -237,6 +240,7 @@ class SummaryBuilder:
                 labels = np.arange(len(labels), dtype=np.uint64)
             stats = mean_summary(values[scored], labels)
             count = stats.pop("clusters")
+            stats |= _floored(stats, mapping(column.entry.get("rules")).get("mean_floor"))
             result |= stats
             if stats["interval95"] is not None:
                 clustered = count < len(labels)
@@ -296,6 +300,18 @@ def summarize_run(
     for record in iter_records(path):
         builder.add(record.eval_result, record.sample)
     return builder.build()
+
+
+def _floored(stats: Mapping[str, Any], floor: Any) -> dict[str, Any]:
+    """The mean of a convention that clips it, and not the samples (torchmetrics' CLIPScore); what it was stays.
+
+    The interval is clipped with it: clipping is monotone, so it covers the clipped mean as often as before.
+    """
+    mean, interval = stats["mean"], stats["interval95"]
+    if not isinstance(floor, (int, float)) or mean is None or mean >= floor:
+        return {}
+    clipped = None if interval is None else [max(float(floor), bound) for bound in interval]
+    return {"mean": float(floor), "mean_unclipped": mean, "interval95": clipped}
 
 
 def _set_value(column: Column) -> dict[str, Any]:

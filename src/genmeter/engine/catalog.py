@@ -37,6 +37,7 @@ class Catalog:
         overrides: Parameters by metric name or id.
         precision: Precision of every network.
         device_kind: ``cpu`` or ``cuda``.
+        profile: Which networks metrics run on unless a model is named.
 
     Raises:
         GenmeterError: ``unknown_metric`` for a name in ``metrics`` that is not installed.
@@ -49,12 +50,13 @@ class Catalog:
         overrides: Mapping[str, Mapping[str, Any]],
         precision: Precision = "exact",
         device_kind: str = "cpu",
+        profile: str = "reference",
     ) -> None:
         self.explicit = list(dict.fromkeys(metrics)) if metrics is not None else None
         self.precision, self.device_kind = precision, device_kind
         self.encoders: list[EncoderUse] = []
         self.views: list[ViewUse] = []
-        self._overrides = overrides
+        self._overrides, self._profile = overrides, profile
         self._variants: dict[str, Variant | GenmeterError] = {}
         self._encoder_index: dict[tuple[str, str | None], int] = {}
         self._view_index: dict[tuple[Modality, str], int] = {}
@@ -67,7 +69,7 @@ class Catalog:
         """Give a name its place among the variants; one that is unknown is kept as such."""
         if name not in self._variants:
             try:
-                self._variants[name] = parse_variant(name, self._overrides_of(name))
+                self._variants[name] = parse_variant(name, self._overrides_of(name), self._profile)
             except GenmeterError as error:
                 self._variants[name] = error
 

@@ -105,16 +105,22 @@ class WindowRunner:
         self.suspects = dict(suspects or {})
         self._scorers: dict[str, SampleMetric | GenmeterError] = {}
 
-    def run(self, window: Window, on_done: Callable[[Done], None]) -> None:
+    def run(
+        self,
+        window: Window,
+        on_done: Callable[[Done], None],
+        alone: Callable[[int | None], None] | None = None,
+    ) -> None:
         """Score one window; every cell of it is in the ledger afterwards.
 
         Args:
             window: As planned.
             on_done: Told what became of each line's assets, in input order.
+            alone: Read one line at a time; see :meth:`genmeter.engine.prepare.Preparer.run`.
         """
         state = _State(window)
         batcher = Batcher(self.pool.batch_limit)
-        for done in self.preparer.run(window, self.catalog, self.pool.encoders(window), self._find):
+        for done in self.preparer.run(window, self.catalog, self.pool.encoders(window), self._find, alone):
             self.tally.seconds["decode"] += done.seconds
             state.take_assets(done.assets)
             for unit, outcome in done.units.items():

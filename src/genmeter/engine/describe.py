@@ -66,7 +66,7 @@ def describe_run(
 def row_constants(run: Mapping[str, Json]) -> dict[str, dict[str, Json]]:
     """What ``--rows full`` repeats in each row, by metric: all that is constant in a run."""
     return {
-        name: {"range": entry["range"], "encoders": entry["encoders"], "libraries": run["libraries"]}
+        name: {**{key: entry[key] for key in ("range", "rules", "encoders")}, "libraries": run["libraries"]}
         for name, entry in run["metrics"].items()
     }
 
@@ -91,9 +91,17 @@ def _describe_metric(name: str, catalog: Catalog) -> dict[str, Json]:
         "higher_is_better": variant.spec.higher_is_better,
         "range": list(variant.range),
         "convention": variant.convention,
+        "rules": _plain(variant.params["convention"]) if variant.convention else {},
         "parameters": dict(variant.affecting),
         "encoders": encoders,
     }
+
+
+def _plain(rules: Mapping[str, Json]) -> dict[str, Json]:
+    """What a convention does to the features: scale, floor ..."""
+    found = {key: _plain(value) if isinstance(value, Mapping) else value for key, value in rules.items()}
+    found.pop("name", None)
+    return found
 
 
 def _libraries() -> dict[str, str]:

@@ -121,6 +121,7 @@ def plan(
     options: PlanOptions,
     finished: Mapping[int, Collection[str]] | None = None,
     noted: Collection[int] = (),
+    given_up: Collection[int] = (),
 ) -> Window:
     """Plan one window.
 
@@ -130,6 +131,7 @@ def plan(
         options: What is scored.
         finished: Metrics that need not be planned again, by line.
         noted: Lines whose part of the snapshot is known.
+        given_up: Lines whose media took the process down; they are not read again.
 
     Returns:
         A window whose cells stand in input order; lines that cannot be read have no cells.
@@ -137,7 +139,11 @@ def plan(
     start = lines[0].index if lines else 0
     builder = _Builder(catalog, options)
     for line in lines:
-        builder.add(line, (finished or {}).get(line.index, ()), line.index in noted)
+        done = (finished or {}).get(line.index, ())
+        if line.index in given_up:
+            builder.give_up(line, done)
+        else:
+            builder.add(line, done, line.index in noted)
     return Window(
         range(start, start + len(lines)), builder.assets, builder.texts, builder.units, builder.cells, builder.tasks
     )
@@ -168,10 +174,21 @@ class _Builder:
         if units or not noted:
             self.tasks.append(Task(line.index, units, seen))
 
+    def give_up(self, line: InputLine, finished: Collection[str]) -> None:
+        """Cells with an error for a line whose media are not read again."""
+        error = GenmeterError(
+            "internal", "reading the media of this sample took the process down", "please report it with the file"
+        )
+        for name in requested_metrics(line.sample or {}, self.catalog, self.options):
+            self.catalog.know(name)
+            if name not in finished:
+                self.cells.append(Cell(line.index, name, fault=error))
+        self.tasks.append(Task(line.index, (), ()))
+
     def _cell(self, line: int, sample: dict[str, Any], name: str) -> Cell:
         try:
             variant = self.catalog.variant(name)
-            refuse_unfit(variant, sample)
+            refuse_unfit(variant, sample, self.options)
             if variant.spec.scope == "set":
                 return self._set_cell(line, sample, variant)
             return self._sample_cell(line, sample, variant)
@@ -183,7 +200,7 @@ class _Builder:
         used: dict[Used, None] = {}
         grid = tuple(
             tuple(
-                tuple(self._unit(variant, need, axes.pick(need, c, r, p), used) for need in variant.needs)
+                tuple(self._unit(variant, need, axes.pick(need, c, r, p), used) for need in axes.needs)
                 for r in range(axes.references)
                 for p in range(axes.prompts)
             )
@@ -244,28 +261,67 @@ class _Axes:
     """The candidates, references and prompts that one sample offers one metric."""
 
     def __init__(self, sample: dict[str, Any], variant: Variant, options: PlanOptions) -> None:
-        self._found: dict[tuple[str, Modality], list[roles.Found]] = {}
-        for need in variant.needs:
+        made = roles.output_modality(sample)
+        self.needs = [n._replace(modality=made) if made in n.also else n for n in variant.needs]
+        self._found: dict[tuple[str, str], list[roles.Found]] = {}
+        for need in self.needs:
             for role in need.roles:
-                if (role, need.modality) not in self._found:
-                    self._found[role, need.modality] = find(sample, need.modality, role, options)
+                place = (role, _kind(need))
+                if place not in self._found:
+                    if role == "prompt":
+                        self._found[place] = find_texts(sample, need, variant, options)
+                    else:
+                        self._found[place] = find(sample, need.modality, role, options)
         self.candidates = self._length("prediction")
         self.references = max(self._length("reference"), self._length("input"))
         self.prompts = self._length("prompt")
+        self._refuse_unequal()
         flags = [flag for items in self._found.values() for item in items for flag in item.flags]
         self.flags = tuple(dict.fromkeys(flags))
 
     def _length(self, role: str) -> int:
         return max([len(items) for (name, _), items in self._found.items() if name == role], default=1)
 
+    def _refuse_unequal(self) -> None:
+        """Texts of several kinds belong together by position, or one of them goes with all of the others."""
+        texts = [items for (role, _), items in self._found.items() if role == "prompt" and len(items) > 1]
+        if len({len(items) for items in texts}) > 1:
+            counts = ", ".join(f"{len(items)} at {items[0].path.partition('[')[0]}" for items in texts)
+            raise GenmeterError("bad_sample", f"expected equal numbers of texts that belong together, found {counts}")
+
     def pick(self, need: Need, candidate: int, reference: int, prompt: int) -> tuple[roles.Found, ...]:
         """What stands at one place of the grid, for each role of a need."""
         place = {"prediction": candidate, "reference": reference, "input": reference, "prompt": prompt}
         items = []
         for role in need.roles:
-            found = self._found[role, need.modality]
+            found = self._found[role, _kind(need)]
             items.append(found[min(place[role], len(found) - 1)])
         return tuple(items)
+
+
+def _kind(need: Need) -> str:
+    """What tells the texts or assets of one role apart."""
+    return need.text_of if need.modality == "text" and need.roles == ("prompt",) else need.modality
+
+
+def find_texts(sample: dict[str, Any], need: Need, variant: Variant, options: PlanOptions) -> list[roles.Found]:
+    """The texts that stand for the prompt of a need.
+
+    Raises ``no_prompt``, naming the field that was looked at, or ``not_applicable`` for an edit without a caption.
+    """
+    if need.text_of == "prompt":
+        return roles.prompt_texts(sample, field=options.prompt_field)
+    # A caption that is itself one of the references says nothing when it is compared with them.
+    own = any(n.modality == "text" and "reference" in n.roles for n in variant.needs)
+    if need.text_of == "caption":
+        return roles.captions(sample, field=options.prompt_field, from_references=not own)
+    if need.text_of != "target":
+        return roles.prompt_texts(sample, field=need.text_of)
+    found = roles.target_captions(sample, from_references=not own)
+    if not found:
+        message = f"expected a text that describes the output, at {roles.TARGET_FIELD}"
+        raise GenmeterError("no_prompt", message + ("" if own else " or references[*].answer") + "; found none")
+    return found
 
 
 def find(sample: dict[str, Any], modality: Modality, role: str, options: PlanOptions) -> list[roles.Found]:
@@ -297,12 +353,15 @@ def requested_metrics(sample: dict[str, Any], catalog: Catalog, options: PlanOpt
     return catalog.defaults(roles.task_type(sample))
 
 
-def refuse_unfit(variant: Variant, sample: dict[str, Any]) -> None:
-    """Raise ``not_applicable`` when the sample's task produces something else than the metric reads."""
+def refuse_unfit(variant: Variant, sample: dict[str, Any], options: PlanOptions) -> None:
+    """Raise ``not_applicable`` when the sample's task makes something else than the metric reads, or has no caption."""
+    for need in variant.needs:
+        if need.text_of == "caption" and roles.starts_from_media(sample):
+            find_texts(sample, need, variant, options)
     task = roles.task_type(sample)
     if task is None or task in variant.spec.task_types:
         return
-    reads = {need.modality for need in variant.needs if "prediction" in need.roles}
+    reads = {m for need in variant.needs if "prediction" in need.roles for m in (need.modality, *need.also)}
     writes = "text" if task in _TEXT_TASKS else _OUTPUT.get(task)
     if writes is not None and reads and writes not in reads:
         raise GenmeterError(

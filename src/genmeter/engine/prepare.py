@@ -92,7 +92,14 @@ class Preparer:
     def __exit__(self, *exc: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def run(self, window: Window, catalog: Catalog, encoders: Mapping[int, Encoder], lookup: Lookup) -> Iterator[Done]:
+    def run(
+        self,
+        window: Window,
+        catalog: Catalog,
+        encoders: Mapping[int, Encoder],
+        lookup: Lookup,
+        alone: Callable[[int | None], None] | None = None,
+    ) -> Iterator[Done]:
         """Yield the outcome of each task of a window, in task order.
 
         Args:
@@ -100,9 +107,13 @@ class Preparer:
             catalog: What encoder and view indices stand for.
             encoders: An encoder for each index in use.
             lookup: Finds a finished unit by encoder, view and key; called from the worker threads.
+            alone: Read one line at a time; told the line before it is read, and None after it.
         """
         shared = _Shared(window)
         work = _Work(self, window, catalog, encoders, lookup, shared)
+        if alone is not None:
+            yield from self._one_by_one(work, window.tasks, alone)
+            return
         waiting: deque[tuple[Sequence[Task], Future[list[Done]]]] = deque()
         ahead = _Ahead()
         position, chunk = 0, 1
@@ -127,6 +138,13 @@ class Preparer:
         finally:
             for _, future in waiting:
                 future.cancel()
+
+    def _one_by_one(self, work: _Work, tasks: Sequence[Task], alone: Callable[[int | None], None]) -> Iterator[Done]:
+        for task in tasks:
+            alone(task.line)
+            [done] = self._pool.submit(work.run, [task]).result()
+            alone(None)
+            yield done
 
     def _submit(self, work: _Work, tasks: Sequence[Task], ahead: _Ahead) -> Future[list[Done]]:
         future = self._pool.submit(work.run, tasks)

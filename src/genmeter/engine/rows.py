@@ -183,7 +183,12 @@ def _over_prompts(group: list[ItemResult]) -> ItemResult:
         return failed
     values = [result.value for result in group if result.value is not None]
     flags = tuple(dict.fromkeys(flag for result in group for flag in result.flags))
-    return ItemResult(math.fsum(values) / len(values), {"per_prompt": values}, flags)
+    detail: dict[str, Json] = {"per_prompt": values}
+    for key, value in group[0].detail.items():
+        facts = [fact for fact in (result.detail.get(key) for result in group) if isinstance(fact, float)]
+        if isinstance(value, float) and len(facts) == len(group):
+            detail[key] = math.fsum(facts) / len(facts)  # a measured value such as a cosine; counts are each text's own
+    return ItemResult(math.fsum(values) / len(values), detail, flags)
 
 
 def _inputs(cell: Cell, inputs: Inputs) -> list[Json]:

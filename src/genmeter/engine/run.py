@@ -26,6 +26,7 @@ from genmeter.engine.prepare import Done, Preparer
 from genmeter.engine.sets import SetOutcome, finish_set
 from genmeter.engine.settings import catalog_of, run_settings, settings_changed
 from genmeter.engine.store import FeatureStore, write_atomic
+from genmeter.engine.watch import Watch
 from genmeter.engine.writer import LineWriter
 from genmeter.errors import RETRYABLE, GenmeterError
 from genmeter.inputs.source import InputLine, Source
@@ -201,15 +202,21 @@ class _Run:
                 partial=config.partial_candidates,
                 suspects=self.journal.suspects(),
             )
-            for lines in windows(self.source):
-                self._window(lines, runner, features, tally)
+            watch = Watch(self.journal)
+            try:
+                for lines in windows(self.source):
+                    self._window(lines, runner, features, tally, watch)
+            finally:
+                watch.close()
         features.close()
         return tally
 
-    def _window(self, lines: list[InputLine], runner: WindowRunner, features: Features, tally: Tally) -> None:
+    def _window(
+        self, lines: list[InputLine], runner: WindowRunner, features: Features, tally: Tally, watch: Watch
+    ) -> None:
         span = range(lines[0].index, lines[-1].index + 1)
         finished, noted = self.journal.finished(span), self.journal.noted(span)
-        window = plan(lines, self.catalog, self.options, finished, noted)
+        window = plan(lines, self.catalog, self.options, finished, noted, watch.given_up)
         for line in lines:
             if line.error is not None:
                 tally.fail(line.error.to_dict())
@@ -225,7 +232,9 @@ class _Run:
                 if len(notes) % 8 == 0:
                     self._progress(span.start + len(notes), tally)
 
-            runner.run(window, done)
+            watch.window()
+            runner.run(window, done, watch.line if watch.careful else None)
+            watch.passed()
             self.journal.note_lines(notes)
         unsealed = self.journal.unsealed()
         if unsealed:

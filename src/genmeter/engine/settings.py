@@ -17,14 +17,12 @@ def catalog_of(config: RunConfig, device_kind: str) -> Catalog:
     Raises:
         ValueError: A setting of a later version, or as :class:`~genmeter.engine.catalog.Catalog`.
     """
-    if config.profile == "tiny":
-        raise ValueError("profile 'tiny': this version ships no tiny networks; use the reference profile")
     if config.policy.isolate == "all":
         raise ValueError("policy.isolate 'all': this version decodes images in threads; use 'media'")
     metrics = config.metrics
     overrides: Mapping[str, Mapping[str, Any]] = metrics if isinstance(metrics, dict) else {}
     names = list(metrics) if metrics is not None else None
-    return Catalog(names, overrides, config.precision, device_kind)
+    return Catalog(names, overrides, config.precision, device_kind, config.profile)
 
 
 def run_settings(config: RunConfig, catalog: Catalog, input_digest: str) -> dict[str, Json]:

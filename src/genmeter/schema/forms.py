@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Literal, NamedTuple
 
+from genmeter.contract import Modality
 from genmeter.errors import GenmeterError
-from genmeter.schema.fragments import json_name, read_part
-from genmeter.schema.media import kind_of_value
+from genmeter.schema.fragments import json_name, read_content, read_part
+from genmeter.schema.media import kind_of_value, names_media
 from genmeter.schema.models import validate_sample
 from genmeter.schema.paths import ShortForm
 
@@ -115,7 +116,8 @@ def _from_short(record: dict[str, Any]) -> ShortForm:
     origins: dict[str, str] = {}
     outputs = _items(record, "output")
     targets = _items(record, "reference")
-    kind = next((k for k in (kind_of_value(_payload(v)) for v, _ in (*outputs, *targets)) if k), "image")
+    kinds = (kind_of_value(_payload(v)) for v, _ in (*outputs, *targets))
+    kind: Modality = next((k for k in kinds if k), "image")
     given = _items(record, "input")
     content: list[dict[str, Any]] = []
     for value, name in given:
@@ -141,7 +143,7 @@ def _from_short(record: dict[str, Any]) -> ShortForm:
     built: dict[str, Any] = {
         "schema_version": "v1",
         "id": _identity(record.get("id")),
-        "task_type": _task_of(kind, bool(targets or given or plural)),
+        "task_type": _task_of(kind, bool(targets or given or _hold_media(plural, kind))),
         "messages": [_user(content)] if content else [],
         "references": plural or references,
         "predict_result": results,
@@ -194,6 +196,16 @@ def _fragment(value: Any, kind: str, name: str) -> dict[str, Any]:
 
 def _user(content: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": "user", "content": content}
+
+
+def _hold_media(references: Any, kind: Modality) -> bool:
+    """Whether references in the standard's shape hold media: reference captions make no edit of a sample."""
+    for item in references if isinstance(references, list) else [references]:
+        answer = item["answer"] if isinstance(item, dict) and "answer" in item else item
+        for part, _ in read_content(answer):
+            if part.kind != "text" or names_media(part.value, kind):
+                return True
+    return False
 
 
 def _task_of(kind: str, has_source: bool) -> str:

@@ -17,6 +17,7 @@ from genmeter.schema.media import names_media
 from genmeter.schema.paths import lookup, origin_path
 
 _PROMPT_KEYS = ("prompt", "text", "question", "query")
+TARGET_FIELD = "metadata.target_prompt"
 _MADE: dict[str, Modality] = {"image": "image", "audio": "audio", "video": "video"}
 _TASK_ALIASES = {
     "t2i": "text-to-image",
@@ -94,6 +95,53 @@ def prompt_texts(sample: dict[str, Any], *, field: str | None = None) -> list[Fo
         if texts:
             return texts
     raise GenmeterError("no_prompt", "messages is empty; expected a user message with a text")
+
+
+def captions(sample: dict[str, Any], *, field: str | None = None, from_references: bool = True) -> list[Found]:
+    """Texts that describe the output: the prompt of a task that starts from text, the target caption of an edit.
+
+    Args:
+        sample: A sample in the standard's shape.
+        field: As for :func:`prompt_texts`.
+        from_references: Whether the text of a reference may be the target caption. Not for a metric that compares
+            the caption with the references: it would compare them with themselves.
+
+    Raises:
+        GenmeterError: ``not_applicable`` for an edit without a target caption, whose prompt says what to do and not
+            what is to be seen; ``no_prompt`` as for :func:`prompt_texts`.
+    """
+    if not starts_from_media(sample):
+        return prompt_texts(sample, field=field)
+    found = target_captions(sample, from_references=from_references)
+    if not found:
+        where = f"{TARGET_FIELD} or references[*].answer" if from_references else TARGET_FIELD
+        task = f"text-to-{output_modality(sample) or 'image'}"
+        raise GenmeterError(
+            "not_applicable",
+            "an editing instruction is no caption, and the sample holds no text that describes the output",
+            f"put one into {where}; if the prompt describes the output, state the task_type {task}",
+        )
+    return found
+
+
+def target_captions(sample: dict[str, Any], *, from_references: bool = True) -> list[Found]:
+    """Texts that describe what an edit should lead to: ``metadata.target_prompt``, else the texts of the references."""
+    found = _texts_at(sample, lookup(sample, TARGET_FIELD), TARGET_FIELD)
+    if found or not from_references:
+        return found
+    trouble: list[str] = []
+    return [
+        Found(value, origin_path(sample, path), (), index)
+        for index, value, path in _in_references(sample, "text", trouble)
+    ]
+
+
+def starts_from_media(sample: dict[str, Any]) -> bool:
+    """Whether the model was given media to change: by the task (``image-to-image``), or by the messages without one."""
+    name = task_type(sample)
+    if name is None:
+        return any(inputs(sample, modality) for modality in _MADE.values())
+    return "-to-" in name and not name.startswith("text-to-")
 
 
 def predictions(sample: dict[str, Any], modality: Modality) -> list[Found]:
