@@ -234,6 +234,21 @@ def test_what_does_not_apply_is_skipped_not_failed(genmeter_command, grey_set, t
     assert (n["scored"], n["n_failed"], n["skipped"]) == (1, 0, 1)
 
 
+def test_what_a_sample_lacks_is_no_failure_where_the_metric_is_made_for_other_tasks(
+    genmeter_command, grey_set, tmp_path
+):
+    data = grey_set([10, 20, 30])
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    for line in lines[1:]:
+        del line["reference"]
+    lines[1]["task_type"] = "text-to-image"
+    lines[2]["task_type"] = "image-to-image"
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    genmeter_command("score", data, "-o", tmp_path / "run", "--metrics", "fake_pair", "--no-report")
+    n = json.loads((tmp_path / "run/summary.json").read_text())["metrics"]["fake_pair"]["n"]
+    assert (n["scored"], n["failed"], n["skipped"]) == (1, {"no_reference": 1}, 1)
+
+
 def test_media_outside_the_roots_are_forbidden_and_one_root_admits_them(genmeter_command, grey_set, tmp_path):
     data = grey_set([10, 20])
     other = tmp_path / "other/s.jsonl"

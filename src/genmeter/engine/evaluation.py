@@ -9,11 +9,10 @@ from genmeter import __version__
 from genmeter.config import Threshold
 from genmeter.contract import Json
 from genmeter.engine.catalog import Catalog
+from genmeter.engine.plan import LACKING
 from genmeter.engine.sets import SetOutcome
 from genmeter.errors import SKIPPED
 from genmeter.registry import Variant
-
-_MISSING_INPUT = frozenset({"no_reference", "no_prompt"})
 
 
 class Evaluation:
@@ -126,7 +125,7 @@ def lacking_defaults(codes: Mapping[str, Mapping[str | None, int]], catalog: Cat
     lacking = set()
     for name, counts in codes.items():
         found = {code for code in counts if code not in SKIPPED}
-        if name in catalog.default_names and found and found <= _MISSING_INPUT:
+        if name in catalog.default_names and found and found <= LACKING:
             lacking.add(name)
     return frozenset(lacking)
 

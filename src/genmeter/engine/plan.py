@@ -33,6 +33,8 @@ _TEXT_TASKS = frozenset(
     }
 )
 RAW = -1
+# Codes of a sample that does not hold what a metric compares with.
+LACKING = frozenset({"no_reference", "no_prompt"})
 
 
 class AssetRef(NamedTuple):
@@ -193,7 +195,15 @@ class _Builder:
                 return self._set_cell(line, sample, variant)
             return self._sample_cell(line, sample, variant)
         except GenmeterError as error:
-            return Cell(line, name, fault=error)
+            return Cell(line, name, fault=self._milder(error, sample, name))
+
+    def _milder(self, error: GenmeterError, sample: dict[str, Any], name: str) -> GenmeterError:
+        """What a sample lacks is no failure where its task is not one the metric was made for."""
+        variant = self.catalog.variants.get(name)
+        task = roles.task_type(sample)
+        if error.code not in LACKING or variant is None or task is None or task in variant.spec.task_types:
+            return error
+        return GenmeterError("not_applicable", f"{name} is not made for {task}, and {error.message}")
 
     def _sample_cell(self, line: int, sample: dict[str, Any], variant: Variant) -> Cell:
         axes = _Axes(sample, variant, self.options)
