@@ -1,10 +1,11 @@
-"""``genmeter models list|fetch|verify``: what people and programs see, and the exit codes."""
+"""``genmeter models list|fetch|verify|lock|export|import``: what people and programs see, and the exit codes."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,11 @@ from typer.testing import CliRunner
 from genmeter.cli.models import app
 from genmeter.weights import lock as lock_module
 from genmeter.weights.digest import tensors_digest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 MODEL = """
 [[model]]
@@ -145,6 +151,85 @@ def test_metrics_select_models(empty_home: Path) -> None:
     result = run("list", "--metrics", "lpipz")
     assert result.exit_code == 2
     assert "lpips" in result.stderr
+
+
+def test_list_says_how_far_each_is_vouched_for(models: Path) -> None:
+    assert run("fetch", "fresh").exit_code == 0
+    rows = {row["id"]: row for row in json.loads(run("list", "--json").stdout)["models"]}
+    assert {model: row["trust"] for model, row in rows.items()} == {
+        "good": "verified",
+        "fresh": "locked",
+        "gone": "verified",
+    }
+    assert "locked" in run("list").stdout
+
+
+def test_the_list_of_what_ships_fits_a_terminal(empty_home: Path) -> None:
+    result = CliRunner().invoke(app, ["list"], env={"COLUMNS": "80"})
+    assert "clip-openai-vit-l-14-336" in result.stdout
+    assert "3944.5 MB" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    trusts = {row["id"]: row["trust"] for row in json.loads(run("list", "--json").stdout)["models"]}
+    assert trusts["clip-openai-vit-b-32"] == "verified"
+    assert trusts["clip-laion2b-vit-h-14"] == trusts["clip-siglip2-vit-b-16"] == "unverified"
+
+
+def test_lock_prints_the_line_to_pin(models: Path) -> None:
+    result = run("lock", "fresh")
+    assert result.exit_code == 0, result.stderr
+    digest = lock_module.read_locked()["fresh"]
+    assert f'digest = "{digest}"' in result.stdout.splitlines()
+    assert tomllib.loads(result.stdout) == {"digest": digest}
+    assert tomllib.loads((models / "locked.toml").read_text())["fresh"]["digest"] == digest
+    rows = json.loads(run("lock", "fresh", "good", "--json").stdout)["models"]
+    assert [row["toml"] for row in rows] == [f'digest = "{row["digest"]}"' for row in rows]
+    assert [(row["trust"], row["pinned"]) for row in rows] == [("locked", "first fetch"), ("verified", "models.lock")]
+
+
+def test_lock_of_everything_with_one_missing(models: Path) -> None:
+    result = run("lock", "--all")
+    assert result.exit_code == 3
+    assert result.stdout.count("digest = ") == 2
+    assert "gone.safetensors" in result.stderr
+    assert run("lock").exit_code == 2
+
+
+def test_export_and_import(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("fetch", "good", "fresh").exit_code == 0
+    archive = tmp_path / "w.tar"
+    result = run("export", "-o", str(archive), "--json")  # What is here, by default.
+    assert result.exit_code == 0, result.stderr
+    assert states(result) == {"good": "ready", "fresh": "ready"}
+    island = tmp_path / "island"
+    island.mkdir()
+    monkeypatch.setenv("GENMETER_HOME", str(island))
+    for model in ("good", "fresh"):
+        (tmp_path / f"{model}.safetensors").unlink()
+    result = run("import", str(archive), "--json")
+    assert result.exit_code == 0, result.stderr
+    rows = {row["id"]: row for row in json.loads(result.stdout)["models"]}
+    assert {model: (row["imported"], row["locked_on_import"]) for model, row in rows.items()} == {
+        "good": ("installed", False),
+        "fresh": ("installed", True),
+    }
+    assert run("verify", "good", "fresh").exit_code == 0
+    assert run("fetch", "good", "fresh", "--offline").exit_code == 0
+
+
+def test_export_and_import_say_what_is_wrong(models: Path, tmp_path: Path) -> None:
+    archive = str(tmp_path / "w.tar")
+    result = run("export", "good", "-o", archive)
+    assert (result.exit_code, "models fetch good" in result.stderr) == (3, True)
+    result = run("export", "-o", archive)
+    assert (result.exit_code, "no weights" in result.stderr) == (2, True)
+    assert run("export", "good").exit_code == 2  # Where to?
+    assert run("export", "goood", "-o", archive).exit_code == 2
+    assert run("import", archive).exit_code == 2
+    (tmp_path / "page.tar").write_bytes(b"<!DOCTYPE html>" * 99)
+    result = run("import", str(tmp_path / "page.tar"))
+    assert result.exit_code == 3
+    assert "page.tar" in result.stderr
+    assert "Traceback" not in result.output
 
 
 @pytest.mark.weights

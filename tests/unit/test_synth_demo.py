@@ -36,7 +36,7 @@ def url(sample: dict[str, Any], role: str) -> str:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, dict[str, Any]]]:
-    path = write_demo(tmp_path_factory.mktemp("demo"))
+    path = write_demo(tmp_path_factory.mktemp("demo"), tasks=["image-to-image"])
     samples, bad = read(path)
     assert len(samples) + bad == 24
     assert bad == 1
@@ -116,14 +116,38 @@ def test_equal_arguments_write_equal_files_over_old_ones(tmp_path: Path) -> None
 
 
 def test_seeds_and_lengths(tmp_path: Path) -> None:
-    short = write_demo(tmp_path / "short", n=3)
-    other = write_demo(tmp_path / "other", n=3, seed=1)
-    long = write_demo(tmp_path / "long", n=len(CASES) + 5)
+    edits = ["image-to-image"]
+    short = write_demo(tmp_path / "short", n=3, tasks=edits)
+    other = write_demo(tmp_path / "other", n=3, seed=1, tasks=edits)
+    long = write_demo(tmp_path / "long", n=len(CASES) + 5, tasks=edits)
     assert short.read_text().splitlines() == long.read_text().splitlines()[:3]
     assert short.read_text() != other.read_text()
     samples, bad = read(long)
     assert len(samples) + bad == len(CASES) + 5
     assert len({url(s, "output") for s in samples}) == len(samples)
+
+
+def test_pictures_follow_their_captions_or_do_not(tmp_path: Path) -> None:
+    from genmeter.synth import pictures
+    from genmeter.synth.draw import draw
+    from genmeter.synth.scene import make_scene
+    from genmeter.synth.words import caption
+
+    path = write_demo(tmp_path, n=len(pictures.CASES), tasks=["text-to-image"])
+    samples, bad = read(path)
+    assert bad == 0
+    for index, (case, sample) in enumerate(zip(pictures.CASES, samples, strict=True)):
+        scene = make_scene(300_007 + index)
+        text = sample["messages"][0]["content"][0]["text"]
+        output = path.parent / sample["predict_result"][0]["message"]["content"][0]["image_url"]["url"]
+        assert text == ("" if case.match == "no_prompt" else caption(scene, case.language))
+        if case.match == "truncated":
+            with Image.open(output) as image, pytest.raises((OSError, SyntaxError)):
+                image.load()
+            continue
+        difference = np.abs(pixels(output) - draw(scene, WIDTH, HEIGHT)).mean()
+        assert (difference == 0) == (case.match in ("matching", "no_prompt")), case
+    assert {case.language for case in pictures.CASES if case.match == "matching"} == {"en", "zh"}
 
 
 def test_usage_errors(tmp_path: Path) -> None:

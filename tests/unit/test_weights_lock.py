@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import genmeter
 from genmeter.errors import GenmeterError
 from genmeter.weights import home
 from genmeter.weights.convert import CONVERTERS, convert
 from genmeter.weights.digest import tensors_digest
-from genmeter.weights.lock import entry_digest, get_entry, load_lock
+from genmeter.weights.lock import entry_digest, get_entry, load_lock, trust
 
 HEX = "ab" * 32
 GOOD = f"""
@@ -49,6 +50,12 @@ file = "b.pth"
 name = "head"
 kind = "file"
 path = "local/h.pth"
+[[model.source]]
+converter = "safetensors"
+kind = "hub"
+repo = "lab/net"
+revision = "{HEX[:40]}"
+file = "sub/w.safetensors"
 """
 
 
@@ -63,12 +70,14 @@ def test_an_entry_is_read_whole(tmp_path: Path) -> None:
     assert (entry.label, entry.digest, entry.unverified) == ("tiny", HEX, False)
     assert entry.extra == {"activation": "relu"}
     assert entry.preprocessing == {"size": 224}
-    single, joined = entry.sources
+    single, joined, hub = entry.sources
     assert (single.parts[0].name, single.parts[0].member, single.parts[0].bytes) == ("weights", "tiny/w.ckpt", 12)
     assert dict(single.parts[0].where) == {"package": "tiny", "version": "1.0"}
     assert [part.kind for part in joined.parts] == ["url", "file"]
     assert joined.parts[1].where["path"] == str(tmp_path / "local/h.pth")  # Relative to the lock file.
     assert joined.parts[1].file == "h.pth"
+    assert dict(hub.parts[0].where) == {"repo": "lab/net", "revision": HEX[:40], "path": "sub/w.safetensors"}
+    assert hub.parts[0].file == "lab--net--sub--w.safetensors"  # Many repositories use one file name.
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,16 @@ def test_an_entry_is_read_whole(tmp_path: Path) -> None:
         ('converter = "lpips_torch"', 'converter = "lpips_torch"\nurl = "x"', "nothing else"),
         ('licence = "CC0-1.0"', "licence = 1", "licence"),
         ("[[model]]", "[[model]", "TOML"),
+        (f'revision = "{HEX[:40]}"', 'revision = "main"', "full commit"),
+        (f'revision = "{HEX[:40]}"', f'revision = "{HEX[:39]}"', "full commit"),
+        (f'revision = "{HEX[:40]}"', "", "needs revision"),
+        ('repo = "lab/net"', 'repo = "net"', "owner/name"),
+        ('repo = "lab/net"', 'repo = "../net"', "owner/name"),
+        ('file = "sub/w.safetensors"', 'file = "sub/../w.safetensors"', "path inside the repository"),
+        ('file = "sub/w.safetensors"', 'file = "/w.safetensors"', "path inside the repository"),
+        ('path = "local/h.pth"', 'path = "package:../h.pth"', "inside the package"),
+        ('path = "local/h.pth"', 'path = "package:"', "inside the package"),
+        ('path = "local/h.pth"', 'path = "package:/etc/h.pth"', "inside the package"),
     ],
 )
 def test_a_wrong_lock_file_says_what_and_where(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -109,25 +128,100 @@ def test_an_unknown_model_names_the_nearest() -> None:
 
 
 def test_the_lock_file_that_ships() -> None:
-    """Every file is pinned; a model without a digest says so; each converter exists."""
+    """What no upstream source vouches for says so; what is not, is pinned; each converter exists."""
     entries = load_lock()
     assert {"lpips-alex", "lpips-vgg", "lpips-squeeze"} <= set(entries)
     for entry in entries.values():
-        assert bool(entry.digest) != entry.unverified
         assert entry.preprocessing
         assert entry.licence
+        assert entry.citation
         for source in entry.sources:
             assert source.converter in CONVERTERS
             for part in source.parts:
-                assert len(part.sha256) == 64
-                assert part.bytes > 0
+                assert entry.unverified or len(part.sha256) == 64 or entry.digest
+                assert bool(part.sha256) == (part.bytes > 0) or part.kind == "file"
     labels = {name: entries[f"lpips-{name}"].label for name in ("alex", "vgg", "squeeze")}
     assert labels == {"alex": "alex-v0.1", "vgg": "vgg-v0.1", "squeeze": "squeeze-v0.1"}
 
 
+CLIPS = {
+    "clip-openai-vit-b-32": ("ViT-B-32", "quickgelu", 224, 512, False),
+    "clip-openai-vit-b-16": ("ViT-B-16", "quickgelu", 224, 512, False),
+    "clip-openai-vit-l-14": ("ViT-L-14", "quickgelu", 224, 768, False),
+    "clip-openai-vit-l-14-336": ("ViT-L-14-336", "quickgelu", 336, 768, False),
+    "clip-laion2b-vit-b-32": ("ViT-B-32", "gelu", 224, 512, True),
+    "clip-laion2b-vit-h-14": ("ViT-H-14", "gelu", 224, 1024, True),
+    "clip-siglip2-vit-b-16": ("ViT-B-16-SigLIP2", "gelu", 224, 768, True),
+}
+
+
+@pytest.mark.parametrize("model", CLIPS)
+def test_the_clip_entries(model: str) -> None:
+    architecture, activation, size, width, unverified = CLIPS[model]
+    entry = load_lock()[model]
+    assert (entry.architecture, entry.extra["activation"], entry.unverified) == (architecture, activation, unverified)
+    assert (entry.preprocessing["size"], entry.extra["embed_dim"]) == (size, width)
+    assert entry.label == model.removeprefix("clip-")
+    assert entry.task == "image-text"
+    many = model.startswith("clip-siglip2")
+    assert entry.preprocessing["mean"] == ([0.5] * 3 if many else [0.48145466, 0.4578275, 0.40821073])
+    assert entry.preprocessing["std"] == ([0.5] * 3 if many else [0.26862954, 0.26130258, 0.27577711])
+    assert entry.preprocessing["resize_mode"] == ("squash" if many else "shortest")
+    assert entry.extra["context_length"] == (64 if many else 77)
+    assert (entry.extra["languages"] == ["en"]) != many
+    if "openai" in model:  # OpenAI's addresses hold the hash, so it is upstream's own word.
+        part = entry.sources[0].parts[0]
+        assert f"/{part.sha256}/" in part.where["url"]
+
+
+def test_the_clip_entries_are_those_of_open_clip() -> None:
+    """What a lock entry says of its network is what open_clip's own configuration says."""
+    open_clip = pytest.importorskip("open_clip")
+    for model in CLIPS:
+        entry = load_lock()[model]
+        config = open_clip.get_model_config(entry.architecture)
+        assert entry.extra["embed_dim"] == config["embed_dim"]
+        assert entry.preprocessing["size"] == config["vision_cfg"]["image_size"]
+        assert entry.extra["context_length"] == config["text_cfg"]["context_length"]
+    tags = {"openai-vit-b-32": ("ViT-B-32", "openai"), "laion2b-vit-b-32": ("ViT-B-32", "laion2b_s34b_b79k")}
+    tags |= {"laion2b-vit-h-14": ("ViT-H-14", "laion2b_s32b_b79k"), "siglip2-vit-b-16": ("ViT-B-16-SigLIP2", "webli")}
+    for model, tag in tags.items():
+        theirs, ours = open_clip.get_pretrained_cfg(*tag), load_lock()[f"clip-{model}"].preprocessing
+        assert list(theirs["mean"]) == ours["mean"]
+        assert list(theirs["std"]) == ours["std"]
+        assert (theirs["interpolation"], theirs["resize_mode"]) == (ours["interpolation"], ours["resize_mode"])
+
+
+def test_trust(empty_home: Path) -> None:
+    entries = load_lock()
+    assert trust(entries["lpips-alex"]) == trust(entries["clip-openai-vit-b-32"]) == "verified"
+    assert trust(entries["clip-laion2b-vit-b-32"]) == "unverified"
+    (empty_home / "locked.toml").write_text(f'[clip-laion2b-vit-b-32]\ndigest = "{HEX}"\n')
+    assert trust(entries["clip-laion2b-vit-b-32"]) == "locked"
+
+
+def test_what_pins_nothing_must_say_so(tmp_path: Path) -> None:
+    text = GOOD.replace(f'digest = "{HEX}"\n', "")
+    for said in ("unverified = true\n", "unverified = false\n", ""):
+        path = written(tmp_path, text.replace('licence = "CC0-1.0"\n', 'licence = "CC0-1.0"\n' + said))
+        if "true" in said:
+            assert load_lock(path)["tiny"].unverified
+        else:
+            with pytest.raises(ValueError, match="unverified = true"):
+                load_lock(path)
+
+
+def test_a_package_path_is_inside_the_package(tmp_path: Path) -> None:
+    """The same file from a checkout and from an installed wheel, wherever the lock file lies."""
+    path = written(tmp_path, GOOD.replace("local/h.pth", "package:encoders/clip/h.pth"))
+    part = load_lock(path)["tiny"].sources[1].parts[1]
+    assert part.where["path"] == str(Path(genmeter.__file__).resolve().parent / "encoders/clip/h.pth")
+    assert part.where["bundled"] == "encoders/clip/h.pth"
+
+
 def test_no_index_host_stands_in_the_package() -> None:
     root = Path(home.__file__).resolve().parent
-    hosts = ("pypi" + ".org", "python" + "hosted")
+    hosts = ("pypi" + ".org", "python" + "hosted", "huggingface" + ".co")
     for path in [*root.rglob("*.py"), root.parent / "models.lock"]:
         text = path.read_text(encoding="utf-8")
         assert not any(host in text for host in hosts), path

@@ -19,6 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save
 
 from genmeter.errors import GenmeterError
+from genmeter.weights import lock as lock_module
 from genmeter.weights import manager
 from genmeter.weights.digest import tensors_digest
 from genmeter.weights.load import load_tensors
@@ -397,3 +398,85 @@ def test_sources_are_tried_in_order(tmp_path: Path, empty_home: Path, host: Host
     lock.write_text(text.replace(host.url, "http://127.0.0.1:9/nobody") + second)
     fetch(get_entry("tiny", lock))
     assert host.asked == 1
+
+
+BUNDLED = """
+[[model]]
+id = "small"
+task = "t"
+loader = "l"
+architecture = "a"
+licence = "CC0-1.0"
+profile = "tiny"
+{digest}
+[[model.source]]
+converter = "safetensors"
+kind = "file"
+path = "package:encoders/small.safetensors"
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installed package that holds a small network; the lock file lies elsewhere."""
+    root = tmp_path / "site-packages" / "genmeter"
+    (root / "encoders").mkdir(parents=True)
+    (root / "encoders" / "small.safetensors").write_bytes(DATA)
+    (root / "models.lock").write_text("")
+    monkeypatch.setattr(lock_module, "package_root", lambda: root)
+    return root
+
+
+def bundled_lock(tmp_path: Path, digest: str = f'digest = "{DIGEST}"') -> Path:
+    path = tmp_path / f"bundled-{len(digest)}.lock"
+    path.write_text(BUNDLED.format(digest=digest))
+    return path
+
+
+def test_weights_that_ship_are_used_where_they_lie(tmp_path: Path, empty_home: Path, package: Path) -> None:
+    entry = get_entry("small", bundled_lock(tmp_path))
+    assert state(entry) == verify(entry) == "ready"
+    for offline in (True, False):
+        assert fetch(entry, offline=offline) == package / "encoders" / "small.safetensors"
+    assert list(empty_home.iterdir()) == []  # No copy, no lock: the home may be read-only.
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_weights_that_ship_are_hashed_too(tmp_path: Path, empty_home: Path, package: Path, damage: str) -> None:
+    path = package / "encoders" / "small.safetensors"
+    path.write_bytes(DAMAGES[damage](DATA))
+    error = failing(get_entry("small", bundled_lock(tmp_path)))
+    assert error.code == "weights_mismatch"
+    assert str(path) in error.message
+    assert not list(empty_home.rglob("*.safetensors"))
+
+
+def test_a_package_without_the_weights_that_ship(tmp_path: Path, empty_home: Path, package: Path) -> None:
+    (package / "encoders" / "small.safetensors").unlink()
+    error = failing(get_entry("small", bundled_lock(tmp_path)))
+    assert error.code == "weights_unavailable"
+    assert "install genmeter again" in (error.hint or "")
+
+
+def test_the_digest_of_weights_that_will_ship(tmp_path: Path, empty_home: Path, package: Path) -> None:
+    """While models.lock has no digest yet, the file is fetched like any other, and its digest can be read off."""
+    entry = get_entry("small", bundled_lock(tmp_path, "unverified = true"))
+    assert fetch(entry).parent == empty_home / "weights" / "small"
+    assert read_locked() == {"small": DIGEST}
+
+
+def test_missing_weights_end_in_a_way_out(
+    tmp_path: Path, empty_home: Path, host: Host, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What to fetch and how; and, where a small network of the same task ships, how to try without."""
+    error = failing(tiny(tmp_path, host), offline=True)
+    for words in ("genmeter models fetch tiny", "genmeter models export tiny", "genmeter models import"):
+        assert words in (error.hint or "")
+    assert "--profile tiny" not in (error.hint or "")
+    path, real = bundled_lock(tmp_path), lock_module._load
+    monkeypatch.setattr(lock_module, "_load", lambda asked: real(path if asked.name == "models.lock" else asked))
+    error = failing(tiny(tmp_path, host), offline=True)
+    first = (error.hint or "").partition(";")[0]  # What a narrow table has room for.
+    assert first == (
+        "run `genmeter models fetch tiny` where there is a network, or try `--profile tiny` (small ships with genmeter"
+    )

@@ -1,4 +1,8 @@
-"""``genmeter models``: the networks' weights. ``list`` shows them, ``fetch`` brings them, ``verify`` hashes them."""
+"""``genmeter models``: the networks' weights.
+
+``list`` shows them, ``fetch`` brings them, ``verify`` hashes them, ``lock`` prints the digest to pin, ``export`` and
+``import`` carry them to machines without a network.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +19,7 @@ if TYPE_CHECKING:
     from genmeter.weights.lock import ModelEntry
 
 app = typer.Typer(
-    help="The networks' weights: list, fetch and verify the files (`genmeter verify` checks the machine's numbers).",
+    help="The networks' weights: list, fetch, verify and carry files (`genmeter verify` checks the machine's numbers).",
     no_args_is_help=True,
 )
 
@@ -46,21 +51,9 @@ def fetch(
 ) -> None:
     """Bring weights onto this machine: fetch, check the hash, convert."""
     with _errors():
-        from genmeter.errors import GenmeterError
-        from genmeter.weights.manager import ensure, state
-        from genmeter.weights.progress import show_progress
-
         if not (models or metrics or everything):
             raise ValueError("name models (see `genmeter models list`), or give --metrics LIST or --all")
-        rows = []
-        for entry in _selected(models, metrics):
-            failure: GenmeterError | None = None
-            try:
-                with show_progress() as progress:
-                    ensure(entry, offline=offline, progress=progress)
-            except GenmeterError as error:
-                failure = error
-            rows.append(_row(entry, state(entry), failure))
+        rows = [_ensured(entry, offline) for entry in _selected(models, metrics)]
         _print(rows, as_json)
         if any("error" in row for row in rows):
             raise typer.Exit(3)
@@ -79,6 +72,95 @@ def verify(models: _Models = None, metrics: _Metrics = None, as_json: _Json = Fa
             raise typer.Exit(3)
 
 
+@app.command("lock")
+def lock_models(
+    models: _Models = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every model of models.lock.")] = False,
+    offline: Annotated[bool, typer.Option(help="Use only what is on this machine (archives in downloads).")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Fetch, hash, and remember the digest on this machine; print the line that pins it in models.lock."""
+    with _errors():
+        if not (models or everything):
+            raise ValueError("name models (see `genmeter models list`), or give --all")
+        rows = []
+        for entry in _selected(models, None):
+            row = _ensured(entry, offline)
+            if "error" not in row:
+                row["toml"] = f'digest = "{row["digest"]}"'
+            rows.append(row)
+        if as_json:
+            _print(rows, as_json)
+        else:
+            for row in rows:
+                if "toml" in row:
+                    print(f"# {row['id']} ({row['trust']}, pinned by {row['pinned']})\n{row['toml']}")
+            _print_errors(rows)
+        if any("error" in row for row in rows):
+            raise typer.Exit(3)
+
+
+@app.command("export")
+def export_models(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.tar", help="The archive to write.")],
+    models: _Models = None,
+    metrics: _Metrics = None,
+    as_json: _Json = False,
+) -> None:
+    """Pack weights for a machine without a network: those that are here, or those named."""
+    with _errors():
+        from genmeter.weights.manager import state
+        from genmeter.weights.transfer import export_weights
+
+        entries = _selected(models, metrics)
+        if not (models or metrics):
+            entries = [entry for entry in entries if state(entry) == "ready"]
+        rows = [_row(entry, "ready") for entry in export_weights(entries, output)]
+        _print(rows, as_json)
+        print(f"wrote {output}", file=sys.stderr)
+
+
+@app.command("import")
+def import_models(
+    archive: Annotated[Path, typer.Argument(metavar="FILE.tar", help="Made by `genmeter models export`.")],
+    as_json: _Json = False,
+) -> None:
+    """Install weights from an archive; each is hashed before it takes its place."""
+    with _errors():
+        from genmeter.weights.lock import load_lock
+        from genmeter.weights.manager import state
+        from genmeter.weights.transfer import import_weights
+
+        known, rows = load_lock(), []
+        for done in import_weights(archive):
+            entry = known.get(done.id)
+            if entry is None:
+                row: dict[str, Any] = {"id": done.id, "state": "absent", "digest": done.digest}
+                if done.error:
+                    row["error"] = done.error.to_dict()
+            else:
+                row = _row(entry, state(entry), done.error)
+            rows.append({**row, "imported": done.outcome, "locked_on_import": done.locked})
+        _print(rows, as_json)
+        if any("error" in row for row in rows):
+            raise typer.Exit(3)
+
+
+def _ensured(entry: ModelEntry, offline: bool) -> dict[str, Any]:
+    """Bring one model here; its row, with the error where that failed."""
+    from genmeter.errors import GenmeterError
+    from genmeter.weights.manager import ensure, state
+    from genmeter.weights.progress import show_progress
+
+    failure: GenmeterError | None = None
+    try:
+        with show_progress() as progress:
+            ensure(entry, offline=offline, progress=progress)
+    except GenmeterError as error:
+        failure = error
+    return _row(entry, state(entry), failure)
+
+
 def _selected(models: list[str] | None, metrics: str | None) -> list[ModelEntry]:
     from genmeter.weights.lock import get_entry, load_lock
 
@@ -94,7 +176,7 @@ def _selected(models: list[str] | None, metrics: str | None) -> list[ModelEntry]
 
 
 def _row(entry: ModelEntry, state: str, error: Any = None) -> dict[str, Any]:
-    from genmeter.weights.lock import entry_digest
+    from genmeter.weights.lock import bundled_path, entry_digest, trust
     from genmeter.weights.manager import expected_path
     from genmeter.weights.sources import get_source
 
@@ -105,8 +187,9 @@ def _row(entry: ModelEntry, state: str, error: Any = None) -> dict[str, Any]:
         "architecture": entry.architecture,
         "state": state,
         "digest": digest or None,
-        "pinned": "models.lock" if entry.digest else ("first fetch" if digest else "not yet"),
-        "download_bytes": sum(part.bytes for part in entry.sources[0].parts) or None,
+        "trust": trust(entry),
+        "pinned": "models.lock" if entry.digest or not entry.unverified else ("first fetch" if digest else "not yet"),
+        "download_bytes": 0 if bundled_path(entry) else sum(part.bytes for part in entry.sources[0].parts) or None,
         "path": str(expected_path(entry)),
         "sources": [[get_source(part.kind).describe(part) for part in source.parts] for source in entry.sources],
         "licence": entry.licence,
@@ -125,14 +208,18 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for name in ("model", "state", "digest", "pinned by", "download"):
+    for name in ("model", "state", "trust", "digest", "pinned by", "download"):
         table.add_column(name, justify="right" if name == "download" else "left")
     for row in rows:
-        size = row["download_bytes"]
-        table.add_row(
-            row["id"], row["state"], (row["digest"] or "-")[:16], row["pinned"], f"{size / 1e6:.1f} MB" if size else "?"
-        )
+        size = row.get("download_bytes")
+        size = "none" if size == 0 else f"{size / 1e6:.1f} MB" if size else "?"
+        words = (row["id"], row["state"], row.get("trust", "-"), (row["digest"] or "-")[:8], row.get("pinned", "-"))
+        table.add_row(*words, size)
     Console().print(table)
+    _print_errors(rows)
+
+
+def _print_errors(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if "error" in row:
             print(f"{row['id']}: {row['error']['message']}\n  {row['error'].get('hint', '')}", file=sys.stderr)

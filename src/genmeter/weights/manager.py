@@ -8,13 +8,10 @@ renamed when they are whole, so any number of processes may start with an empty 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
-
-import numpy as np
 
 from genmeter.errors import GenmeterError
 from genmeter.weights import home
@@ -22,8 +19,17 @@ from genmeter.weights.archive import open_part
 from genmeter.weights.convert import convert
 from genmeter.weights.digest import file_sha256, tensors_digest
 from genmeter.weights.load import file_digest
-from genmeter.weights.lock import ModelEntry, PartSpec, SourceSpec, entry_digest, load_lock, locked_path
+from genmeter.weights.lock import (
+    ModelEntry,
+    PartSpec,
+    SourceSpec,
+    bundled_path,
+    entry_digest,
+    load_lock,
+    locked_path,
+)
 from genmeter.weights.sources import Progress, get_source
+from genmeter.weights.store import exclusive, lock_digest, write_tensors
 
 State = Literal["ready", "absent", "damaged"]
 
@@ -46,7 +52,8 @@ def ensure(
             once; by default all of models.lock.
 
     Returns:
-        ``<home>/weights/<id>/<first 16 digits of the digest>.safetensors``.
+        ``<home>/weights/<id>/<first 16 digits of the digest>.safetensors``; inside the installed package for a
+        model that ships with genmeter.
 
     Raises:
         GenmeterError: ``weights_unavailable`` when they are not here and cannot be had, saying what to do;
@@ -56,11 +63,16 @@ def ensure(
         return path
     if offline and not any(_all_here(source) for source in entry.sources):
         raise _unavailable(entry, ["--offline is set"])
-    with _exclusive(entry, progress):
+    say = progress or _silent
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(lambda: say("waiting for another process to fetch weights", 0, 0)))
+        except GenmeterError as error:
+            raise _unavailable(entry, [error.message]) from None
         if path := _verified(entry):  # Another process was first.
             return path
         try:
-            return _install(entry, offline, progress or _silent, load_lock().values() if siblings is None else siblings)
+            return _install(entry, offline, say, load_lock().values() if siblings is None else siblings)
         except OSError as error:
             raise _unavailable(entry, [f"{error.filename or home.home()}: {error.strerror or error}"]) from None
 
@@ -77,6 +89,8 @@ def verify(entry: ModelEntry) -> State:
 
 def expected_path(entry: ModelEntry) -> Path:
     """Where the weights lie or will lie; the model's folder while no digest is known."""
+    if bundled := bundled_path(entry):
+        return bundled
     digest = entry_digest(entry)
     return home.weights_path(entry.id, digest) if digest else home.home() / "weights" / entry.id
 
@@ -121,7 +135,12 @@ def _convert(entry: ModelEntry, source: SourceSpec, files: dict[str, Path], prog
     progress(f"converting {entry.id}", 0, 0)
     with contextlib.ExitStack() as stack:
         streams = {part.name: stack.enter_context(open_part(files[part.name], part)) for part in source.parts}
-        tensors = convert(source.converter, streams)
+        try:
+            tensors = convert(source.converter, streams)
+        except GenmeterError as error:
+            raise GenmeterError(
+                error.code, f"{', '.join(map(str, files.values()))}: {error.message}", error.hint
+            ) from None
     digest = tensors_digest(tensors)
     expected = entry_digest(entry)
     if expected and digest != expected:
@@ -132,13 +151,15 @@ def _convert(entry: ModelEntry, source: SourceSpec, files: dict[str, Path], prog
             "the source serves other weights than the pinned ones; do not use them",
         )
     path = home.weights_path(entry.id, digest)
-    _write_tensors(path, tensors, entry.id, digest)
+    write_tensors(path, tensors, entry.id, digest)
+    del tensors
     if file_digest(path, fresh=True) != digest:
         raise GenmeterError(
             "weights_mismatch", f"{path} does not read back as it was written", "check the disk and its free space"
         )
     if not entry.digest:
-        _lock_digest(entry.id, digest, source)
+        names = {p.name: p.sha256 or file_sha256(files[p.name]) for p in source.parts}
+        lock_digest(entry.id, digest, [f"{p.file} sha256:{names[p.name]}" for p in source.parts])
     return path
 
 
@@ -162,12 +183,16 @@ def _obtain(part: PartSpec, offline: bool, progress: Progress) -> tuple[Path, bo
     source = get_source(part.kind)
     in_place = source.local(part)
     if in_place is not None:
-        _check(part, in_place, source.describe(part))
-        return in_place, False
+        try:
+            _check(part, in_place)
+            return in_place, False
+        except GenmeterError:
+            if offline or part.kind == "file":  # Another program's cache may hold a bad copy of what can be had.
+                raise
     path = home.downloads() / part.file
     if path.is_file():
         try:
-            _check(part, path, source.describe(part))
+            _check(part, path)
             return path, False
         except GenmeterError:
             if offline:
@@ -178,7 +203,7 @@ def _obtain(part: PartSpec, offline: bool, progress: Progress) -> tuple[Path, bo
     for attempt in range(2):
         source.fetch(part, partial, progress)
         try:
-            _check(part, partial, source.describe(part))
+            _check(part, partial)
             break
         except GenmeterError:
             partial.unlink(missing_ok=True)
@@ -194,11 +219,12 @@ def _remove(paths: Iterable[Path]) -> None:
             path.unlink()
 
 
-def _check(part: PartSpec, path: Path, place: str) -> None:
+def _check(part: PartSpec, path: Path) -> None:
     size = path.stat().st_size
     found = file_sha256(path) if part.sha256 and (not part.bytes or size == part.bytes) else ""
     if found == part.sha256 and (not part.bytes or size == part.bytes):
         return
+    place = get_source(part.kind).describe(part)
     with path.open("rb") as stream:
         head = stream.read(512).lstrip().lower()
     page = " (an HTML page: some server or proxy answered instead)" if head.startswith((b"<!doctype", b"<html")) else ""
@@ -218,85 +244,8 @@ def _all_here(source: SourceSpec) -> bool:
     return all(_here(part) for part in source.parts)
 
 
-def _write_tensors(path: Path, tensors: dict[str, np.ndarray], model: str, digest: str) -> None:
-    from safetensors.numpy import save
-
-    _write(path, save(tensors, metadata={"model": model, "digest": digest, "format": "genmeter"}))
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename, so that nobody ever sees half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise GenmeterError(
-            "weights_unavailable",
-            f"{path} cannot be written: {error.strerror}",
-            "free some space, or set GENMETER_HOME",
-        ) from None
-
-
-def _lock_digest(model: str, digest: str, source: SourceSpec) -> None:
-    import tomlkit
-
-    try:
-        document = tomlkit.parse(locked_path().read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        document = tomlkit.document()
-        document.add(tomlkit.comment("Tensor digests that models.lock does not pin, as the first fetch gave them."))
-    table = tomlkit.table()
-    table["digest"] = digest
-    table["files"] = [f"{part.file} sha256:{part.sha256}" for part in source.parts]
-    document[model] = table
-    _write(locked_path(), tomlkit.dumps(document).encode("utf-8"))
-
-
-@contextlib.contextmanager
-def _exclusive(entry: ModelEntry, progress: Progress | None) -> Iterator[None]:
-    """One process at a time may write into the home."""
-    from filelock import FileLock, Timeout
-
-    lock = home.home() / "weights" / ".lock"
-    try:
-        home.downloads().mkdir(parents=True, exist_ok=True)
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        held = FileLock(lock)
-        try:
-            held.acquire(timeout=0)
-        except Timeout:
-            if progress:
-                progress("waiting for another process to fetch weights", 0, 0)
-            held.acquire()
-    except NotImplementedError:
-        held = None  # A file system without locks: temporary names and renames still keep files whole.
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
-            held = None
-        else:
-            raise _unavailable(entry, [f"{home.home()} cannot be written to ({error.strerror})"]) from None
-    try:
-        yield
-    finally:
-        if held is not None:
-            held.release()
-
-
 def _unavailable(entry: ModelEntry, reasons: Iterable[str]) -> GenmeterError:
-    """What is missing, why, and each way to get it here by hand."""
-    by_hand = []
-    for source in entry.sources:
-        files = [f"{p.file}" + (f" (sha256 {p.sha256})" if p.sha256 else "") for p in source.parts if p.kind != "file"]
-        if files:
-            by_hand.append(f"put {' and '.join(files)} into {home.downloads()}")
-        by_hand += [f"put {p.where['path']} in place" for p in source.parts if p.kind == "file"]
+    """What is missing, why, and each way to get it here."""
     damaged = state(entry) == "damaged"
     found = (
         f"{expected_path(entry)} is damaged (expected tensor digest {entry_digest(entry)})"
@@ -304,11 +253,36 @@ def _unavailable(entry: ModelEntry, reasons: Iterable[str]) -> GenmeterError:
         else (f"the weights of {entry.id} are not at {expected_path(entry)}")
     )
     return GenmeterError(
-        "weights_mismatch" if damaged else "weights_unavailable",
-        f"{found}: {'; '.join(reasons)}",
-        f"run `genmeter models fetch {entry.id}` where there is a network (and copy {home.home()} here), "
-        f"or {', or '.join(by_hand)}",
+        "weights_mismatch" if damaged else "weights_unavailable", f"{found}: {'; '.join(reasons)}", _advice(entry)
     )
+
+
+def _advice(entry: ModelEntry) -> str:
+    if bundled_path(entry):
+        return "the file ships with genmeter: install genmeter again"
+    by_hand = []
+    for source in entry.sources:
+        files = [_by_hand(part) for part in source.parts if part.kind != "file"]
+        if files:
+            by_hand.append(f"put {' and '.join(files)} into {home.downloads()}")
+        by_hand += [f"put {part.where['path']} in place" for part in source.parts if part.kind == "file"]
+    # The ways most people want come first: a table may have no room for all of them.
+    said = f"run `genmeter models fetch {entry.id}` where there is a network"
+    small = [m for m in load_lock().values() if m.task == entry.task and m.extra.get("profile") == "tiny"]
+    if small and entry.extra.get("profile") != "tiny":
+        said += f", or try `--profile tiny` ({small[0].id} ships with genmeter; its scores are not comparable)"
+    return (
+        f"{said}; for a machine without a network, `genmeter models export {entry.id} -o weights.tar` there and "
+        f"`genmeter models import weights.tar` here, or copy {home.home()} here, or {', or '.join(by_hand)}"
+    )
+
+
+def _by_hand(part: PartSpec) -> str:
+    pinned = f" (sha256 {part.sha256})" if part.sha256 else ""
+    if part.kind == "hub":
+        where = part.where
+        return f"{where['path']} of {where['repo']} at {where['revision'][:12]}{pinned} as {part.file}"
+    return f"{part.file}{pinned}"
 
 
 def _silent(what: str, done: int, total: int) -> None:

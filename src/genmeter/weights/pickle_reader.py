@@ -151,7 +151,7 @@ class Machine:
         elif name == "STACK_GLOBAL":
             attribute, module = self._pop(), self._pop()
             self._name(f"{module}.{attribute}")
-        elif name == "REDUCE":
+        elif name in ("REDUCE", "NEWOBJ"):  # To a table of words, an object's class is one more word.
             self._reduce()
         elif name == "BUILD":
             state = self._pop()
@@ -270,7 +270,7 @@ def _resolve(value: Any, leaf: Callable[[Any], Any] | None, depth: int, counter:
     if depth <= 0 or counter.values > MAX_VALUES:
         raise refuse("its containers are nested too deeply or hold too many values")
     if isinstance(value, Pending):
-        if value.kind not in ("array", "dict") or value.value is None:
+        if value.kind not in ("array", "dict", "module") or value.value is None:
             raise refuse("it holds an unfinished array")
         value = value.value
     if isinstance(value, dict):
@@ -300,6 +300,10 @@ def _build(machine: Machine, target: Any, state: Any) -> None:
             state = state[1:]
         shape, dtype, fortran, data = state
         target.value = _array(machine, shape, dtype, bool(fortran), data)
+    elif target.kind == "module":  # A module of TorchScript: its attributes by name.
+        if not isinstance(state, dict):
+            raise refuse("a module has no plain attributes")
+        target.value = state
     elif target.kind != "dict":  # An OrderedDict's state is bookkeeping of torch's modules: not needed.
         raise refuse("it sets the state of something that is no array")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -53,6 +53,28 @@ class _Tensor:
     stride: tuple[int, ...]
 
 
+def read_torchscript(stream: BinaryIO) -> Any:
+    """The attributes of the module that ``torch.jit.save`` was given, without running any of its code.
+
+    Args:
+        stream: A seekable binary stream at the start of the archive.
+
+    Returns:
+        A dict for each module, by attribute: arrays, numbers, text, and dicts of its submodules. Parameters, buffers
+        and plain attributes are not told apart.
+
+    Raises:
+        GenmeterError: ``weights_mismatch`` as :func:`read_checkpoint` does.
+    """
+    start = stream.tell()
+    head = stream.read(4)
+    size = stream.seek(0, 2) - start
+    stream.seek(start)
+    if head != b"PK\x03\x04":
+        raise refuse("it is no TorchScript archive")
+    return _Reader(size, _ScriptNames()).read_zip(stream)
+
+
 def read_checkpoint(stream: BinaryIO) -> Any:
     """The tree that ``torch.save`` was given, with numpy arrays in place of tensors.
 
@@ -82,7 +104,8 @@ def read_checkpoint(stream: BinaryIO) -> Any:
 
 
 class _Reader:
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, names: Mapping[str, Builder | None] | None = None) -> None:
+        self.names = _NAMES if names is None else names
         self.storages: dict[str, _Storage] = {}
         self.unread = size  # What all storages together may claim: the file's own bytes.
         self.budget = 4 * size + (1 << 16)  # What all tensors may hold: some share a storage (tied weights).
@@ -98,7 +121,7 @@ class _Reader:
                 order = self._member(archive, infos, root + "byteorder") if root + "byteorder" in infos else b"little"
                 if order.strip() != b"little":
                     raise refuse("it was written on a big-endian machine")
-                tree = Machine(io.BytesIO(self._member(archive, infos, pickles[0])), _NAMES, self._persistent).run()
+                tree = Machine(io.BytesIO(self._member(archive, infos, pickles[0])), self.names, self._persistent).run()
                 for key, storage in self.storages.items():
                     if infos[f"{root}data/{key}"].file_size != storage.nbytes:
                         raise refuse("a storage has another size than its tensor says")
@@ -115,7 +138,7 @@ class _Reader:
         system = resolve(Machine(stream, {}).run())
         if not isinstance(system, dict) or system.get("little_endian") is not True:
             raise refuse("it was written on a big-endian machine")
-        tree = Machine(stream, _NAMES, self._persistent).run()
+        tree = Machine(stream, self.names, self._persistent).run()
         keys = resolve(Machine(stream, {}).run())
         if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
             raise refuse("its list of storages is damaged")
@@ -216,3 +239,36 @@ _NAMES: Mapping[str, Builder | None] = {
     "torch.Size": _size,
     **{f"torch.{name}": None for name in _STORAGES},
 }
+
+
+def _module(machine: Machine, args: tuple[Any, ...]) -> Pending:
+    if args:
+        raise refuse("a module is built in an unexpected way")
+    return Pending("module", None)
+
+
+def _same(machine: Machine, args: tuple[Any, ...]) -> Any:
+    return args[0]
+
+
+class _ScriptNames(Mapping[str, Builder | None]):
+    """The names of a TorchScript archive: those of a checkpoint, typed containers, and classes of its own code.
+
+    The last stand for a bag of attributes and nothing more; the code that the archive brings along is never read.
+    """
+
+    _extra: Mapping[str, Builder | None] = {
+        f"torch.jit._pickle.{name}": _same
+        for name in ("build_intlist", "build_doublelist", "build_boollist", "build_tensorlist", "restore_type_tag")
+    }
+
+    def __getitem__(self, word: str) -> Builder | None:
+        if word.startswith("__torch__."):
+            return _module
+        return self._extra[word] if word in self._extra else _NAMES[word]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from {**_NAMES, **self._extra}
+
+    def __len__(self) -> int:
+        return len(_NAMES) + len(self._extra)

@@ -33,7 +33,7 @@ class Source(Protocol):
         ...
 
 
-_KINDS = {kind: f"genmeter.weights.sources.{kind}" for kind in ("pypi", "url", "file")}
+_KINDS = {kind: f"genmeter.weights.sources.{kind}" for kind in ("pypi", "url", "hub", "file")}
 
 
 def get_source(kind: str) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 ATTEMPTS = 4
 BACKOFF_S = 0.5
 MAX_BYTES = 32 << 30
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Read beyond the pinned size, so that a file which is only a little longer can be told by its hash.
+_OVERRUN = 1 << 17
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class _Broken(Exception):
@@ -42,15 +45,31 @@ def fetch(part: PartSpec, target: Path, progress: Progress) -> None:
     Raises:
         GenmeterError: ``weights_unavailable`` with the URL and the last failure.
     """
+    download(part.where["url"], part, target, progress)
+
+
+def download(
+    url: str, part: PartSpec, target: Path, progress: Progress, headers: Mapping[str, str] | None = None
+) -> None:
+    """As :func:`fetch`, from a URL that is not the part's own.
+
+    Args:
+        url: http or https.
+        part: Its ``sha256`` says whether a piece that is there may be continued, its ``bytes`` where to stop.
+        target: The file to write.
+        progress: Told how far it is.
+        headers: Sent along; an Authorization goes to the URL's own host alone, never along a redirect elsewhere.
+    """
     import httpx
 
-    url = part.where["url"]
+    place = public_url(url)
     if urlsplit(url).scheme not in ("http", "https"):
-        raise ValueError(f"{describe(part)}: only http and https are fetched")
+        raise ValueError(f"{place}: only http and https are fetched")
     last = ""
     timeout = httpx.Timeout(30.0, connect=10.0)
+    sent = {**(headers or {}), "Accept-Encoding": "identity"}
     try:
-        with httpx.Client(follow_redirects=True, timeout=timeout, headers={"Accept-Encoding": "identity"}) as client:
+        with httpx.Client(follow_redirects=True, timeout=timeout, headers=sent) as client:
             for attempt in range(ATTEMPTS):
                 if attempt:
                     time.sleep(BACKOFF_S * 2 ** (attempt - 1))
@@ -64,7 +83,7 @@ def fetch(part: PartSpec, target: Path, progress: Progress) -> None:
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         last = f"{type(error).__name__}: {error}"
     raise GenmeterError(
-        "weights_unavailable", f"{describe(part)} could not be fetched: {last}", "check the network, proxy and disk"
+        "weights_unavailable", f"{place} could not be fetched: {last}", "check the network, proxy and disk"
     )
 
 
@@ -77,12 +96,12 @@ def _attempt(client: httpx.Client, url: str, part: PartSpec, target: Path, progr
         if response.status_code == 416:
             target.unlink(missing_ok=True)
             raise _Broken("the server cannot continue the file")
-        if response.status_code in _AGAIN:
+        if response.status_code in AGAIN:
             raise _Broken(f"the server answered {response.status_code}")
         if response.status_code not in (200, 206):
             raise GenmeterError(
                 "weights_unavailable",
-                f"{describe(part)} could not be fetched: the server answered {response.status_code}",
+                f"{public_url(url)} could not be fetched: the server answered {response.status_code}",
                 "check the network and proxy, or put the file by hand where the message says",
             )
         if response.status_code == 206 and not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
@@ -95,11 +114,11 @@ def _attempt(client: httpx.Client, url: str, part: PartSpec, target: Path, progr
         total = part.bytes or (end if length else 0)
         limit = part.bytes or MAX_BYTES
         with target.open("ab" if have else "wb") as stream:
-            for chunk in response.iter_raw(1 << 18):
+            for chunk in response.iter_raw():
                 stream.write(chunk)
                 have += len(chunk)
                 progress(part.file, have, total)
-                if have > limit:
+                if have > limit + _OVERRUN:
                     return  # Longer than it may be: the check of size and hash will say so.
     if length and have < end:
         raise _Broken(f"the connection ended after {have} of {end} bytes")
