@@ -1,4 +1,4 @@
-"""``genmeter demo``: a small synthetic run, scored with the real networks, in one command."""
+"""``genmeter demo``: a small synthetic run of several task types, scored in one command."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Annotated
 import typer
 
 _READING = (
-    "LPIPS is a distance between an output and its reference: 0 for identical pictures, higher is worse. "
+    "lpips is a distance between an output and its reference: 0 for identical pictures, higher is worse. "
     "It does not read the prompt, so an output that ignored a small edit (data_tag.degradation: unedited) scores "
-    "almost as well as a good one. "
+    "almost as well as a good one.",
+    "clipscore and clip_i compare a picture with its prompt, in English or Chinese, and with its reference: higher is "
+    "better. Here they run on tiny-clip, a small network that ships with genmeter and knows such drawings only; its "
+    "scores are flagged not_comparable. For your own outputs take the published networks: genmeter score IN.",
     "The outputs without a score are broken on purpose: each has null and its reason in samples.jsonl, and none of "
-    "them counts as 0."
+    "them counts as 0.",
 )
 
 
@@ -30,9 +33,10 @@ def command(
     from genmeter.synth.demo import write_demo
 
     samples = write_demo(out / "data", n=n, seed=seed)
-    config = RunConfig(name="demo", device=device, offline=offline, group_by=("data_tag.strength",))
+    config = RunConfig(name="demo", profile="tiny", device=device, offline=offline, group_by=("data_tag.strength",))
     # Anew each time: an earlier demo may have had other pictures. What is equal comes from the feature cache.
     code = run_and_print([str(samples)], out / "run", config, fresh=True)
     if code == 0:
-        typer.echo("\n" + textwrap.fill(_READING, 79))
+        for paragraph in _READING:
+            typer.echo("\n" + textwrap.fill(paragraph, 79))
     raise typer.Exit(code)
