@@ -187,7 +187,7 @@ def test_the_example_metric_is_listed(example_site: Path, tmp_path: Path, comman
 @pytest.mark.usefixtures("lpips_weights")
 def test_the_example_metric_scores(example_site: Path, tmp_path: Path, command_env: dict[str, str]) -> None:
     env = {**command_env, "PYTHONPATH": str(example_site)}
-    samples = write_demo(tmp_path / "data")
+    samples = write_demo(tmp_path / "data", tasks=["image-to-image"])
     run_folder = tmp_path / "run"
     execute(["genmeter", "score", str(samples), "--metrics", "edit_gain,lpips", "-o", str(run_folder)], tmp_path, env)
     rows: dict[str, dict[str, Any]] = {}

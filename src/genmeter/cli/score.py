@@ -153,6 +153,7 @@ def run_and_print(
         print(f"\nSamples   {result.run_dir / 'samples.jsonl'}")
         if report:
             print(f"Report    {result.run_dir / 'report.html'}")
+    _say_missing_weights(result.run, result.summary)
     return _verdict(result.summary, config.max_failed) or result.exit_code
 
 
@@ -163,6 +164,23 @@ def _say_stop(stop: Any) -> int:
     if error.get("hint"):
         print(f"  {error['hint']}", file=sys.stderr)
     return 3
+
+
+def _say_missing_weights(run: dict[str, Any], summary: dict[str, Any]) -> None:
+    """End in a sentence that says what to fetch, where a metric could not run for lack of weights."""
+    for name, entry in summary["metrics"].items():
+        if "weights_unavailable" not in entry["n"]["failed"]:
+            continue
+        models = sorted({need["model"] for need in run["metrics"][name]["encoders"].values()})
+        advice = f"`genmeter models fetch {' '.join(models)}` fetches them, and the same command scores the rest"
+        tiny = "; to try things without a download: --profile tiny" if _has_tiny(name) else ""
+        print(f"genmeter: {name} needs weights that are not here: {advice}{tiny}", file=sys.stderr)
+
+
+def _has_tiny(name: str) -> bool:
+    from genmeter.registry import parse_variant
+
+    return "tiny" in parse_variant(name).spec.profiles
 
 
 def _verdict(summary: dict[str, Any], max_failed: str | int | None) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from genmeter.analysis.columns import mapping
+from genmeter.engine.store import write_atomic
 from genmeter.errors import CODES, FLAGS
 from genmeter.report.text import advice, clean, direction, format_mean, format_range, format_value, metric_title
 
@@ -53,7 +52,7 @@ def write_report(
     if path.is_dir():
         path = path / "report.html"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, page.encode("utf-8", "replace"))
+    write_atomic(path, page.encode("utf-8", "replace"))
     return path
 
 
@@ -256,18 +255,3 @@ def clean_line(line: str) -> str:
     """One line of JSON with its indentation kept and its content made safe to show."""
     body = line.lstrip(" ")
     return " " * (len(line) - len(body)) + clean(body, 2000)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write under a temporary name and rename, with the permissions that an ordinary file would get."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
