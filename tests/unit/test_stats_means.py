@@ -38,7 +38,8 @@ def test_clustered_by_hand() -> None:
     expected = math.sqrt(3 / 2 * (6.4**2 + 1.6**2 + 4.8**2)) / 5
     assert found["sem"] == pytest.approx(expected, rel=1e-14)
     assert found["clusters"] == 3
-    assert found["interval95"][1] - found["mean"] == pytest.approx(4.302652729749464 * expected, rel=1e-12)
+    # Older releases of SciPy give the quantile to eleven digits.
+    assert found["interval95"][1] - found["mean"] == pytest.approx(4.302652729749464 * expected, rel=1e-9)
 
 
 def test_one_sample_a_cluster_is_the_plain_interval() -> None:
