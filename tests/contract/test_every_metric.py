@@ -1,7 +1,7 @@
 """What holds for every installed metric, found by its folder: a new one gets all of it for free.
 
-Samples offer every role in image and text; metrics that read other media have tests of their own. One whose weights
-are not to be had is skipped with that reason.
+Samples offer every role in image and text; metrics that read other media have tests of their own. A metric that has a
+tiny network runs on it, since that ships with the package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pytest
 from PIL import Image
 
 import genmeter
-from genmeter.errors import GenmeterError
 from genmeter.registry import list_metrics, parse_variant
 from genmeter.weights.lock import get_entry
 from genmeter.weights.manager import ensure
@@ -37,11 +36,8 @@ SAMPLE_METRICS = [name for name, spec in METRICS.items() if spec.scope == "sampl
 
 def with_weights(name):
     """The id of a metric, once its weights are there."""
-    try:
-        for model in set(parse_variant(name).models.values()):
-            ensure(get_entry(model), offline=not model.startswith("lpips"))
-    except GenmeterError as error:
-        pytest.skip(f"{name}: {error.message}")
+    for model in set(parse_variant(name, profile="tiny").models.values()):
+        ensure(get_entry(model))
     return name
 
 
@@ -98,7 +94,8 @@ def samples(tmp_path):
 
 
 def run(path, out, metric, **settings):
-    return genmeter.score(path, [metric], out=out, report=False, device="cpu", cache=False, **settings)
+    settings = {"cache": False, **settings}
+    return genmeter.score(path, [metric], out=out, report=False, device="cpu", profile="tiny", **settings)
 
 
 def entries(result, metric):
@@ -113,14 +110,16 @@ def same(one, two):
         assert (entry["score"] is None) == (other["score"] is None), key
         assert (entry.get("error") or {}).get("code") == (other.get("error") or {}).get("code")
         if entry["score"] is not None:
-            assert math.isclose(entry["score"], other["score"], rel_tol=1e-5, abs_tol=1e-6), key
+            # The direction of a short difference is known less well than the features it is made from.
+            change = [value for name, value in entry.get("detail", {}).items() if name.endswith("_change")]
+            assert math.isclose(entry["score"], other["score"], rel_tol=1e-5, abs_tol=1e-6 / min([1.0, *change])), key
 
 
 def test_one_bad_sample_costs_itself(metric, samples, tmp_path):
     found = entries(run(samples, tmp_path / "a", metric), metric)
     codes = {key: entry["error"]["code"] for key, entry in found.items() if entry.get("error")}
     assert codes == {"s3": "decode_failed", "s4": "not_found"}
-    low, high = parse_variant(metric).range
+    low, high = parse_variant(metric, profile="tiny").range
     for key, entry in found.items():
         if key not in codes:
             assert math.isfinite(entry["score"])
@@ -157,10 +156,7 @@ def test_neighbours_do_not_matter(sample_metric, samples, tmp_path):
 
 
 def test_a_warm_store_gives_the_same_rows(metric, samples, tmp_path):
-    def stored(out):
-        return genmeter.score(samples, [metric], out=tmp_path / out, report=False, device="cpu")
-
-    cold, warm = stored("cold"), stored("warm")
+    cold, warm = (run(samples, tmp_path / out, metric, cache=True) for out in ("cold", "warm"))
     assert entries(cold, metric) == entries(warm, metric)
 
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from genmeter.report.text import clean, direction, format_mean, format_value
+from genmeter.report.text import clean, direction, format_mean, format_value, scored_of
 
 COLUMNS = (
     "run",
@@ -68,7 +68,7 @@ def markdown(summaries: Sequence[Mapping[str, Any]]) -> str:
         n = metric["n"]
         cells = [_md(summary.get("name") or summary.get("run_id") or "")] * many
         cells += [_md(name), _md(metric.get("variant") or ""), direction(metric.get("higher_is_better"))]
-        cells += [_value(metric) or "none", f"{n['scored']} of {n['total']}", _failed(n)]
+        cells += [_value(metric) or "none", scored_of(n), _failed(n)]
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
     lines += [f"    {clean(metric['signature'], 2000)}" for _, _, metric in _metrics(summaries)]
@@ -88,7 +88,7 @@ def latex(summaries: Sequence[Mapping[str, Any]]) -> str:
         value = _value(metric).replace("±", r"$\pm$") or "--"
         cells = [_tex(summary.get("name") or summary.get("run_id") or "")] * many
         cells += [_tex(name) + arrow, _tex(metric.get("variant") or ""), value]
-        cells += [f"{metric['n']['scored']} of {metric['n']['total']}"]
+        cells += [scored_of(metric["n"])]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 

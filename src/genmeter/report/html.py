@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 from genmeter.analysis.columns import mapping
 from genmeter.engine.store import write_atomic
 from genmeter.errors import CODES, FLAGS
-from genmeter.report.text import advice, clean, direction, format_mean, format_range, format_value, metric_title
+from genmeter.report.text import (
+    advice,
+    applicable,
+    clean,
+    direction,
+    format_mean,
+    format_range,
+    format_value,
+    metric_title,
+    scored_of,
+)
 
 if TYPE_CHECKING:
     from genmeter.report.gather import Gathered, Shown
@@ -112,6 +122,7 @@ def _metric(name: str, gathered: Gathered, thumbs: Thumbnails | None) -> dict[st
         "is_set": is_set,
         "value": value,
         "n": n,
+        "scored": scored_of(n),
         "coverage": metric["coverage"],
         "meter": charts.meter(metric["coverage"] or 0.0),
         "facts": _facts(metric),
@@ -157,6 +168,7 @@ def _groups(metric: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
     for path, buckets in list((metric.get("groups") or {}).items()):
         if len(buckets) < 2 or len(shown) >= _MAX_GROUPS:
             continue
+        buckets = {name: stats for name, stats in buckets.items() if applicable(stats["n"])}
         rows = list(buckets.items())[:_MAX_BUCKETS]
         shown.append(
             {
@@ -166,7 +178,7 @@ def _groups(metric: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
                     {
                         "name": clean(bucket, 80) or "(empty)",
                         "value": format_mean(s["mean"], s["interval95"]),
-                        "scored": f"{s['n']['scored']:,} of {s['n']['total']:,}",
+                        "scored": scored_of(s["n"]),
                         "chart": None if s["mean"] is None else charts.whisker(s["mean"], s["interval95"], low, high),
                     }
                     for bucket, s in rows

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from genmeter.errors import CODES, FLAGS
 from genmeter.report.text import (
     advice,
+    applicable,
     clean,
     direction,
     format_mean,
     format_range,
     format_value,
     metric_title,
+    scored_of,
 )
 
 if TYPE_CHECKING:
@@ -158,7 +160,7 @@ class _Printer:
             value = self._value(metric)
             cells = [clean(summary.get("name") or summary.get("run_id"), 60)] if self.many else []
             cells += [_fold(clean(name, 60)), _fold(clean(metric.get("variant") or "", 80))]
-            cells += [direction(metric.get("higher_is_better")), value, _scored(metric["n"])]
+            cells += [direction(metric.get("higher_is_better")), value, scored_of(metric["n"])]
             style = "red" if not metric["n"]["scored"] else ""
             table.add_row(*(Text(self._signs(cell), style=style, overflow="fold") for cell in cells))
         self.console.print(table)
@@ -194,6 +196,13 @@ class _Printer:
             )
             if text:
                 self.line(f"{clean(name, 60)}: {text}.", lead="  ")
+        for summary, name, metric in self._metrics():
+            skipped = metric["n"]["skipped"]
+            if skipped:
+                whole = f"{skipped:,} of {metric['n']['total']:,} samples"
+                self.line(
+                    f"{self._prefix(summary)}{clean(name, 60)} does not apply to {whole}.", lead="  ", style="dim"
+                )
         if any(metric.get("interval95") for _, _, metric in self._metrics() if metric.get("scope") != "set"):
             self.line("±: where the mean of further such samples would lie, with 95 % confidence.", lead="  ")
         self.console.print()
@@ -266,8 +275,10 @@ class _Printer:
             if not metric["n"]["scored"]:
                 continue
             for bucket, stats in (metric.get("groups") or {}).get(path, {}).items():
+                if not applicable(stats["n"]):
+                    continue
                 value = format_mean(stats.get("mean"), stats.get("interval95")) or "no score"
-                cells = (clean(bucket, 60), _fold(clean(name, 60)), value, _scored(stats["n"]))
+                cells = (clean(bucket, 60), _fold(clean(name, 60)), value, scored_of(stats["n"]))
                 table.add_row(*(Text(self._signs(cell), overflow="fold") for cell in cells))
         self.console.print(table)
 
@@ -280,12 +291,6 @@ class _Printer:
         for summary in self.summaries:
             for name, metric in summary["metrics"].items():
                 yield summary, name, metric
-
-
-def _scored(n: Mapping[str, Any]) -> str:
-    """``4,987 of 5,000``; samples that the metric does not apply to are named, not hidden."""
-    text = f"{n['scored']:,} of {n['total']:,}"
-    return f"{text}\n{n['skipped']:,} skipped" if n["skipped"] else text
 
 
 def _fold(text: str) -> str:

@@ -82,6 +82,16 @@ def direction(higher_is_better: bool | None, *, arrows: bool = True) -> str:
     return f"{word} {arrow}" if arrows else word
 
 
+def applicable(n: Mapping[str, Any]) -> int:
+    """How many samples a metric applies to: all but the skipped ones."""
+    return int(n["total"] - n["skipped"])
+
+
+def scored_of(n: Mapping[str, Any]) -> str:
+    """``4,987 of 5,000``: scored, of the samples that the metric applies to."""
+    return f"{n['scored']:,} of {applicable(n):,}"
+
+
 def format_range(bounds: Any) -> str:
     """``0 to 1``, ``0 and up``; an empty string when nothing is known."""
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
