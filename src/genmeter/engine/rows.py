@@ -155,23 +155,27 @@ def _candidate_row(index: int, result: ItemResult) -> dict[str, Json]:
 
 
 def _one_candidate(cell: Cell, variant: Variant, row: list[ItemResult]) -> ItemResult:
-    groups = [row[start : start + cell.prompts] for start in range(0, len(row), cell.prompts)]
-    per_reference = [_over_prompts(group) for group in groups]
-    if len(per_reference) == 1:
-        return per_reference[0]
-    failed = next((result for result in per_reference if result.error), None)
+    """References first, within each prompt, as the published formulas do; then the mean over prompts."""
+    per_prompt = [_over_references(variant, row[prompt :: cell.prompts]) for prompt in range(cell.prompts)]
+    return _over_prompts(per_prompt)
+
+
+def _over_references(variant: Variant, group: list[ItemResult]) -> ItemResult:
+    if len(group) == 1:
+        return group[0]
+    failed = next((result for result in group if result.error), None)
     if failed:  # a reference that cannot be read could have been the nearest one
         return failed
-    values = [result.value for result in per_reference if result.value is not None]
+    values = [result.value for result in group if result.value is not None]
     how = variant.spec.reduce_references
     if how == "mean":
         value = math.fsum(values) / len(values)
         detail: dict[str, Json] = {}
     else:
         value = max(values) if how == "max" else min(values)
-        detail = dict(per_reference[values.index(value)].detail)
+        detail = dict(group[values.index(value)].detail)
     detail["per_reference"] = values
-    flags = tuple(dict.fromkeys(flag for result in per_reference for flag in result.flags))
+    flags = tuple(dict.fromkeys(flag for result in group for flag in result.flags))
     return ItemResult(value, detail, (*flags, "multi_reference"))
 
 
