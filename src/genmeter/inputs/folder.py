@@ -163,6 +163,9 @@ def _ordered(folder: Folder, file: Path, prompts: Prompts) -> set[str]:
             f'{{"stem": "{next(iter(folder.outputs))}", "prompt": "..."}} a line, in a .jsonl file'
         )
     folder.prompts = dict(zip(folder.outputs, prompts.lines, strict=True))
+    first, last = (list(folder.outputs.values())[at] for at in (0, -1))
+    # Nothing else can tell that the order is not the one the prompts were written in.
+    folder.notes.append(f"prompts go to outputs in the order of their names: {first} first, {last} last")
     return set()
 
 
