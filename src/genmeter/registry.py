@@ -25,7 +25,7 @@ from genmeter.variants import Variant, build_variant, split_name
 GROUP = "genmeter.metrics"
 _SCOPE_METHOD = {"sample": "score", "set": "score_set"}
 
-# DESIGN 5.2: what a sample is scored with when neither the caller nor the sample says.
+# What a sample is scored with when neither the caller nor the sample says.
 DEFAULTS: Mapping[str, tuple[str, ...]] = {
     "text-to-image": ("clipscore",),
     "image-to-image": ("lpips", "clip_i"),

