@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +103,18 @@ def test_store_off_cold_half_warm_and_warm(mixed_set, tmp_path, control):
     warm = run(mixed_set, tmp_path / "warm")
     assert rows(half_warm) == rows(warm) == rows(off)
     assert len(control.calls) == again, "a warm run encodes nothing"
+
+
+def test_a_warm_run_puts_nothing_into_the_store_again(mixed_set, tmp_path, control):
+    def shards():
+        return sorted(Path(os.environ["GENMETER_CACHE"]).rglob("*.safetensors"))
+
+    run(mixed_set, tmp_path / "cold")
+    before = shards()
+    assert before
+    run(mixed_set, tmp_path / "warm")  # the set metric keeps its own copy in the run, not a second one in the store
+    assert shards() == before
+    assert list((tmp_path / "warm/features").rglob("*.safetensors"))
 
 
 def test_no_shared_store_with_no_cache(make_set, tmp_path, control):

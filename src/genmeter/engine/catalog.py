@@ -82,7 +82,7 @@ class Catalog:
         return found
 
     def _overrides_of(self, name: str) -> Mapping[str, Any]:
-        return self._overrides.get(name) or self._overrides.get(name.partition("@")[0].partition("/")[0]) or {}
+        return self._overrides.get(name) or self._overrides.get(metric_of(name)) or {}
 
     @property
     def variants(self) -> dict[str, Variant]:
@@ -123,6 +123,11 @@ class Catalog:
             spec = self.encoders[encoder].spec
             self._fingerprints[key] = fingerprint(spec, self.precision, self.device_kind, key[1])
         return self._fingerprints[key]
+
+
+def metric_of(name: str) -> str:
+    """The metric's id in a variant name: ``clipscore`` of ``clipscore@tiny-clip/cosine``."""
+    return name.partition("@")[0].partition("/")[0]
 
 
 def weightless(name: str) -> ModelEntry:

@@ -44,7 +44,6 @@ class Tally:
 
     def __init__(self, scored: int = 0) -> None:
         self.scored = scored
-        self.lines = 0
         self.waiting = 0  # units that are in a batch which has not run
         self.codes: Counter[str] = Counter()
         self.example: Mapping[str, Any] = {}

@@ -28,7 +28,6 @@ class Features:
         self._run = FeatureStore(run_folder) if run_folder else None
         self._cache = FeatureStore(cache_folder) if cache_folder else None
         self._window: dict[bytes, Encoded] = {}
-        self.hits = 0
 
     def recall(self, ghosts: list[Encoded]) -> None:
         """Take over what an interrupted process had finished of its last window."""
@@ -43,12 +42,9 @@ class Features:
         feature = self._run.find(fingerprint.hex, key) if self._run else None
         if feature is None and self._cache and fingerprint.stable:
             feature = self._cache.find(fingerprint.hex, key)
-        if feature is None:
-            return None
-        self.hits += 1
-        return Known(key, feature)
+        return None if feature is None else Known(key, feature)
 
-    def seal(self, encoded: list[Encoded], *, shared: bool = True) -> None:
+    def seal(self, encoded: list[Encoded]) -> None:
         """Write a finished window's features into one shard for each encoder, and offer the shard to the cache."""
         stable = {
             self._catalog.fingerprint(encoder, view).hex
@@ -56,18 +52,19 @@ class Features:
             for view in range(len(self._catalog.views))
             if self._catalog.fingerprint(encoder, view).stable
         }
-        by_encoder: dict[str, list[tuple[bytes, Feature]]] = {}
+        by_encoder: dict[str, list[Encoded]] = {}
         for item in encoded:
-            by_encoder.setdefault(item.encoder, []).append((item.key, item.feature))
+            by_encoder.setdefault(item.encoder, []).append(item)
         for fingerprint, items in by_encoder.items():
-            # What fell back to another device is right to keep for this run, but must not answer for the usual one.
-            ordinary = [item for item in items if "device" not in item[1].detail]
-            path = self._run.add(fingerprint, items) if self._run else None
-            if self._cache and shared and fingerprint in stable:
-                if path is not None and len(ordinary) == len(items):
+            # The cache has what came from it. What fell back to another device is right to keep for this run, but must
+            # not answer for the usual one.
+            new = [item for item in items if item.bucket and "device" not in item.feature.detail]
+            path = self._run.add(fingerprint, _pairs(items)) if self._run else None
+            if self._cache and fingerprint in stable:
+                if path is not None and len(new) == len(items):
                     adopt(path, self._cache.folder / path.parent.name)
                 else:
-                    self._cache.add(fingerprint, ordinary)
+                    self._cache.add(fingerprint, _pairs(new))
         self._window = {}
 
     def close(self) -> None:
@@ -75,6 +72,10 @@ class Features:
         for store in (self._run, self._cache):
             if store:
                 store.close()
+
+
+def _pairs(items: list[Encoded]) -> list[tuple[bytes, Feature]]:
+    return [(item.key, item.feature) for item in items]
 
 
 def adopt(shard: Path, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from genmeter.config import RunConfig
 from genmeter.contract import Modality, Need
 from genmeter.engine.catalog import Catalog
 from genmeter.errors import GenmeterError
@@ -115,6 +116,11 @@ class PlanOptions(NamedTuple):
     prompt_field: str | None = None
     references_from: Literal["references", "raw_assets"] = "references"
     metrics_from: str = "config"
+
+    @classmethod
+    def of(cls, config: RunConfig) -> PlanOptions:
+        """The options among a run's settings."""
+        return cls(config.candidate, config.prompt_field, config.references_from, config.metrics_from)
 
 
 def plan(

@@ -6,17 +6,19 @@ together depends on the input alone; how far the workers run ahead is bounded in
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
 from genmeter.assets.decode import decode
 from genmeter.assets.load import Blob, load
 from genmeter.assets.resolve import Location, Resolver, shorten
-from genmeter.config import Policy
+from genmeter.config import Policy, RunConfig
 from genmeter.contract import Encoder, Feature, Media, Modality, PairEncoder, Prepared
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.journal import Stamp
@@ -86,6 +88,13 @@ class Preparer:
         self.resolver, self.policy, self.workers = resolver, policy, workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="genmeter-decode")
 
+    @classmethod
+    def of(cls, config: RunConfig, roots: Sequence[Path]) -> Preparer:
+        """The pool that a configuration asks for; ``roots`` are the media roots where it names none."""
+        asked = [config.media_root] if isinstance(config.media_root, str) else config.media_root
+        resolver = Resolver(config.policy, [Path(root) for root in asked] or roots)
+        return cls(resolver, config.policy, decode_workers(config))
+
     def __enter__(self) -> Preparer:
         return self
 
@@ -150,6 +159,11 @@ class Preparer:
         future = self._pool.submit(work.run, tasks)
         future.add_done_callback(ahead.give)
         return future
+
+
+def decode_workers(config: RunConfig) -> int:
+    """Decode threads of a configuration: as many as cores unless it says otherwise."""
+    return config.workers or os.cpu_count() or 1
 
 
 def _next_chunk(results: Sequence[Done]) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from genmeter.assets.resolve import Resolver
 from genmeter.config import RunConfig
 from genmeter.contract import Json
 from genmeter.engine.batching import Batcher
@@ -16,7 +13,7 @@ from genmeter.engine.catalog import Catalog
 from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.plan import Cell, PlanOptions, Window, plan
 from genmeter.engine.pool import EncoderPool
-from genmeter.engine.prepare import Fresh, Preparer
+from genmeter.engine.prepare import Fresh, Preparer, decode_workers
 from genmeter.engine.settings import catalog_of
 from genmeter.errors import GenmeterError
 from genmeter.inputs.source import InputLine, Source
@@ -44,7 +41,7 @@ def preview(source: Source, config: RunConfig) -> dict[str, Json]:
     """
     place = resolve_device(config.device)
     catalog = catalog_of(config, device_kind(place))
-    options = PlanOptions(config.candidate, config.prompt_field, config.references_from, config.metrics_from)
+    options = PlanOptions.of(config)
     step = max(1, source.count // _PROBED)
     first: list[InputLine] = []
     probed: list[InputLine] = []
@@ -68,7 +65,7 @@ def preview(source: Source, config: RunConfig) -> dict[str, Json]:
         "samples": shown,
         "probe": {"lines": len(probed), "failures": dict(failures), "examples": probe["examples"]},
         "estimate": {
-            "decode_seconds": round(probe["decode"] * scale / (config.workers or os.cpu_count() or 1), 1),
+            "decode_seconds": round(probe["decode"] * scale / decode_workers(config), 1),
             "encode_seconds": None if probe["encode"] is None else round(probe["encode"] * scale, 1),
             "disk_bytes": int(cells * _DISK_PER_CELL),
         },
@@ -114,8 +111,6 @@ def _show_cell(cell: Cell, window: Window, catalog: Catalog, why: str) -> dict[s
 
 def _probe(window: Window, catalog: Catalog, config: RunConfig, source: Source, place: str) -> dict[str, Any]:
     """Read and decode the probe, and time the network on a few items where its weights are here."""
-    roots = [config.media_root] if isinstance(config.media_root, str) else list(config.media_root)
-    resolver = Resolver(config.policy, [Path(root) for root in roots] or source.roots)
     pool = EncoderPool(catalog, place, config.precision, offline=True, batch_size=config.batch_size)
     failures: Counter[str] = Counter(cell.fault.code for cell in window.cells if cell.fault is not None)
     examples: dict[str, dict[str, Json]] = {}
@@ -125,7 +120,7 @@ def _probe(window: Window, catalog: Catalog, config: RunConfig, source: Source, 
     decode = 0.0
     fresh: dict[int, list[tuple[int, Fresh]]] = {}
     count: Counter[int] = Counter()
-    with Preparer(resolver, config.policy, config.workers or os.cpu_count() or 1) as preparer:
+    with Preparer.of(config, source.roots) as preparer:
         for done in preparer.run(window, catalog, pool.encoders(window), lambda encoder, view, key: None):
             decode += done.seconds
             for unit, outcome in done.units.items():

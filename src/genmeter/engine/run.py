@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from genmeter import __version__
-from genmeter.assets.resolve import Resolver
 from genmeter.config import RunConfig
 from genmeter.contract import Json
 from genmeter.engine.catalog import Catalog
@@ -122,7 +121,7 @@ class _Run:
     ) -> None:
         self.source, self.folder, self.config, self.observer = source, folder, config, observer
         self.catalog, self.place, self.journal = catalog, place, journal
-        self.options = PlanOptions(config.candidate, config.prompt_field, config.references_from, config.metrics_from)
+        self.options = PlanOptions.of(config)
 
     def execute(self, command: str) -> Finished:
         began = time.time()
@@ -176,9 +175,6 @@ class _Run:
 
     def _score(self) -> Tally:
         config = self.config
-        workers = config.workers or os.cpu_count() or 1
-        roots = [config.media_root] if isinstance(config.media_root, str) else list(config.media_root)
-        resolver = Resolver(config.policy, [Path(root) for root in roots] or self.source.roots)
         pool = EncoderPool(
             self.catalog,
             self.place,
@@ -190,7 +186,7 @@ class _Run:
         features = Features(self.catalog, self.folder / "features", cache_home() if config.cache else None)
         tally = Tally(sum(counts.get(None, 0) for counts in self.journal.codes().values()))
         features.recall(self.journal.unsealed())
-        with Preparer(resolver, config.policy, workers) as preparer:
+        with Preparer.of(config, self.source.roots) as preparer:
             runner = WindowRunner(
                 self.catalog,
                 pool,
@@ -228,7 +224,6 @@ class _Run:
             def done(result: Done) -> None:
                 part = None if result.line in noted else _snapshot_part(by_index[result.line], result, window)
                 notes.append(LineNote(result.line, part, result.stamps))
-                tally.lines += 1
                 if len(notes) % 8 == 0:
                     self._progress(span.start + len(notes), tally)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from genmeter import __version__
-from genmeter.assets.resolve import Resolver
 from genmeter.config import RunConfig, load_config, read_config
 from genmeter.contract import Json
+from genmeter.engine.catalog import metric_of
 from genmeter.engine.core import Tally, WindowRunner
 from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation
@@ -88,11 +87,7 @@ class Engine:
         self.config = merged_config(config, metrics, settings)
         place = resolve_device(self.config.device)
         self._catalog = catalog_of(self.config, device_kind(place))
-        self._options = PlanOptions(
-            self.config.candidate, self.config.prompt_field, self.config.references_from, self.config.metrics_from
-        )
-        roots = self.config.media_root
-        paths = [Path(root) for root in ([roots] if isinstance(roots, str) else roots)] or [Path.cwd()]
+        self._options = PlanOptions.of(self.config)
         self._pool = EncoderPool(
             self._catalog,
             place,
@@ -100,9 +95,7 @@ class Engine:
             offline=self.config.offline,
             batch_size=self.config.batch_size,
         )
-        self._preparer = Preparer(
-            Resolver(self.config.policy, paths), self.config.policy, self.config.workers or os.cpu_count() or 1
-        )
+        self._preparer = Preparer.of(self.config, [Path.cwd()])
         self._features = Features(self._catalog, None, None)
         self._lock = threading.Lock()
 
@@ -206,9 +199,5 @@ def merged_config(
         names = [name.strip() for name in metrics.split(",")] if isinstance(metrics, str) else list(metrics)
         known = data.get("metrics")
         known = known if isinstance(known, Mapping) else {}
-        data["metrics"] = {name: known.get(name) or known.get(_base(name)) or {} for name in names if name}
+        data["metrics"] = {name: known.get(name) or known.get(metric_of(name)) or {} for name in names if name}
     return load_config(data, where=where)
-
-
-def _base(name: str) -> str:
-    return name.partition("@")[0].partition("/")[0]
