@@ -69,11 +69,14 @@ class Rows(NamedTuple):
         values: (n, d) float32 or float64.
         digests: (n,) ``S32``, the SHA-256 of each row's asset.
         lines: (n,) int64, the input line each row came from; -1 for a row of a stored reference set.
+        own: (n,) int64 on the prediction side: the row of the reference set that is this row's own reference, -1
+            where it has none; ``None`` where nobody asked.
     """
 
     values: np.ndarray
     digests: np.ndarray
     lines: np.ndarray
+    own: np.ndarray | None = None
 
 
 class Moments(NamedTuple):
@@ -196,6 +199,11 @@ class VideoMedia(NamedTuple):
 
 Media: TypeAlias = str | ImageMedia | AudioMedia | VideoMedia
 
+# What decoding is asked for. Audio: ``rate`` in Hz (else the file's own). Video: ``frames`` with ``start`` (first,
+# center, random), ``stride`` and ``sampling`` (index, time; with ``fps``), or ``spread`` for that many frames spread
+# evenly; empty for all of it.
+Decoding: TypeAlias = Mapping[str, Scalar]
+
 
 class Prepared(NamedTuple):
     """What goes into a batch: the arrays of one unit in one view.
@@ -271,6 +279,15 @@ class Encoder(Protocol):
 
     def bytes_per_item(self, shape: tuple[int, ...]) -> int:
         """Peak working memory of ``encode`` for one item of this shape, in bytes."""
+        ...
+
+
+@runtime_checkable
+class MediaEncoder(Protocol):
+    """An encoder that wants only part of a clip, or audio at a rate of its own, so that no more than that is decoded."""
+
+    def decoding(self, view: View) -> Decoding:
+        """What decoding has to deliver for a view: ``rate`` for audio, which frames for video."""
         ...
 
 

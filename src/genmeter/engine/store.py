@@ -140,7 +140,7 @@ def write_shard(path: Path, items: Sequence[tuple[bytes, Feature]]) -> None:
 
     counts = [len(feature.values) for _, feature in items]
     notes = [[dict(f.detail), list(f.flags)] for _, f in items]
-    tensors = {
+    tensors: dict[str, np.ndarray] = {
         "keys": np.frombuffer(b"".join(key for key, _ in items), dtype=np.uint8).reshape(-1, 32).copy(),
         "offsets": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         "values": np.ascontiguousarray(np.concatenate([f.values for _, f in items]), dtype=np.float32),

@@ -305,7 +305,7 @@ def _fill(model: Any, tensors: dict[str, np.ndarray], name: str) -> None:
 
 def _fits(array: np.ndarray, place: Any) -> bool:
     same = tuple(array.shape) == tuple(place.shape) or (array.size == 1 == place.numel())
-    return same and (array.dtype.kind == "f") == bool(place.is_floating_point())
+    return bool(same and (array.dtype.kind == "f") == place.is_floating_point())
 
 
 def _is_constant(name: str) -> bool:
