@@ -20,8 +20,14 @@ class Policy(BaseModel):
     """Largest width x height of one image or frame, read from the header before anything is decoded."""
     max_bytes: int = Field(default=2_000_000_000, gt=0)
     """Largest encoded size of one asset in bytes."""
+    max_seconds: float = Field(default=3600.0, gt=0)
+    """Longest audio in seconds, read from the header where it says so, and enforced while decoding where it lies."""
+    max_frames: int = Field(default=2048, gt=0)
+    """Most frames of one video that are held at once; a longer video is read in part without limit."""
     decode_timeout_s: float = Field(default=60.0, gt=0)
     """Deadline for fetching or decoding one asset, in seconds."""
+    decode_memory: int = Field(default=4_000_000_000, ge=256_000_000)
+    """Most memory that one decoding process may take, in bytes, with the file and what is decoded from it."""
     isolate: Literal["media", "all"] = "media"
     """What decodes in worker processes: audio and video (``media``), or images too (``all``)."""
 
@@ -62,6 +68,7 @@ class RunConfig(BaseModel):
     partial_candidates: Literal["fail", "mean"] = "fail"
     prompt_field: str | None = None
     references_from: Literal["references", "raw_assets"] = "references"
+    reference_set: str | None = None
     policy: Policy = Policy()
     batch_size: int | None = Field(default=None, gt=0)
     workers: int | None = Field(default=None, gt=0)

@@ -35,6 +35,7 @@ class Need(NamedTuple):
             which an editing instruction does not. ``target``: what describes the output of an edit. Else the path of
             the field that holds it (``metadata.source_prompt``).
         also: Modalities that are read frame by frame in its place, for tasks that make them.
+        also_view: The view there: ``view``, and which frames.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Need(NamedTuple):
     view: View
     text_of: str = "prompt"
     also: tuple[Modality, ...] = ()
+    also_view: View = {}
 
 
 class Feature(NamedTuple):
@@ -71,12 +73,18 @@ class Rows(NamedTuple):
         lines: (n,) int64, the input line each row came from; -1 for a row of a stored reference set.
         own: (n,) int64 on the prediction side: the row of the reference set that is this row's own reference, -1
             where it has none; ``None`` where nobody asked.
+        units: (n,) int64: the file that each row came from, where one may give several rows (windows of a sound).
+            ``None``: neighbouring rows of one line and digest are one file.
+        clusters: (n,) labels of one kind on both sides; rows of equal label are not independent (one prompt, an
+            output and its reference). ``None``: an output goes with its own reference.
     """
 
     values: np.ndarray
     digests: np.ndarray
     lines: np.ndarray
     own: np.ndarray | None = None
+    units: np.ndarray | None = None
+    clusters: np.ndarray | None = None
 
 
 class Moments(NamedTuple):
@@ -112,7 +120,7 @@ class SetScore:
     Attributes:
         value: The plug-in value that papers print.
         detail: Facts about the whole set (counts, corrected value, interval ...).
-        rows: One mapping for each prediction row, in the order of ``Rows`` (influence ...).
+        rows: One mapping for each prediction row, in the order of ``Rows`` (influence ...); rows of one file repeat it.
         flags: Words of :data:`genmeter.errors.FLAGS`.
     """
 
@@ -224,7 +232,7 @@ class Prepared(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes the arrays hold, for the byte-bounded queues."""
-        return sum(a.nbytes for a in self.arrays)
+        return sum([a.nbytes for a in self.arrays])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -234,7 +242,7 @@ class Prepared(NamedTuple):
     @property
     def bucket(self) -> str:
         """What items of one batch have in common: dtype and shape of each array, less the first axis."""
-        return ";".join(f"{a.dtype.str}{tuple(a.shape[1:])}" for a in self.arrays)
+        return ";".join([f"{a.dtype.str}{a.shape[1:]}" for a in self.arrays])
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def read(value: object, *roots: Path) -> bytes:
 def test_names_are_taken_as_written_and_uris_are_decoded(tmp_path, name) -> None:
     (tmp_path / name).write_bytes(b"x")
     location = Resolver(POLICY, [tmp_path]).resolve(name)
-    assert location == (name, "file", tmp_path.resolve() / name, None)
+    assert location == (name, "file", str(tmp_path.resolve() / name), None)
     for value in (name, tmp_path / name, str(tmp_path / name), (tmp_path / name).as_uri()):
         assert read(value, tmp_path) == b"x"
 

@@ -1,18 +1,21 @@
-"""From a blob to decoded media: one door for every modality."""
+"""From a blob to decoded media, in this process: images, and what is in memory already."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from genmeter.assets import sniff
+from genmeter.assets.limits import Limits
 from genmeter.assets.load import Blob
 from genmeter.config import Policy
-from genmeter.contract import AudioMedia, ImageMedia, Media, Modality, VideoMedia
+from genmeter.contract import AudioMedia, Decoding, ImageMedia, Media, Modality, VideoMedia
 from genmeter.errors import GenmeterError
 
 _MEDIA = {"image": ImageMedia, "audio": AudioMedia, "video": VideoMedia}
 
 
 def decode(blob: Blob, modality: Modality, policy: Policy) -> Media:
-    """Decode an asset as the modality that a metric asks for.
+    """Decode an image, or take media that are in memory, as the modality that a metric asks for.
 
     Args:
         blob: What :func:`genmeter.assets.load.load` returned.
@@ -20,22 +23,33 @@ def decode(blob: Blob, modality: Modality, policy: Policy) -> Media:
         policy: Its limits hold for the decoded size as well.
 
     Raises:
-        GenmeterError: ``unsupported_media`` when the content is of another kind (or of a kind that this version
-            does not decode), else as :func:`genmeter.assets.image.decode_image`.
+        GenmeterError: ``unsupported_media`` when the content is of another kind, else as
+            :func:`genmeter.assets.image.decode_image`.
     """
     if blob.media is not None:
-        if not isinstance(blob.media, _MEDIA.get(modality, ())):
-            raise GenmeterError("unsupported_media", f"expected {modality}, found another kind of object in memory")
-        return blob.media
+        [found] = decode_memory(blob, modality, ({},), policy)
+        if isinstance(found, GenmeterError):
+            raise found
+        return found
     if modality == "image":
         from genmeter.assets.image import decode_image
 
         return decode_image(blob.data, policy)
-    found, name = sniff.kind(blob.data)
-    if found != modality:
-        raise GenmeterError("unsupported_media", f"expected {modality}, found {sniff.describe(found, name)}")
-    raise GenmeterError(
-        "unsupported_media",
-        f"{modality} ({name}) is not available in this version, which decodes images",
-        "score its images, or use a version that decodes audio and video",
-    )
+    found_kind, name = sniff.kind(blob.data)
+    if found_kind != modality:
+        raise GenmeterError("unsupported_media", f"expected {modality}, found {sniff.describe(found_kind, name)}")
+    raise ValueError(f"{modality} files are decoded by genmeter.assets.workers.DecodePool")
+
+
+def decode_memory(
+    blob: Blob, modality: Modality, requests: Sequence[Decoding], policy: Policy
+) -> list[Media | GenmeterError]:
+    """An object in memory as each request wants it; see :meth:`genmeter.assets.workers.DecodePool.decode`."""
+    media = blob.media
+    if media is None or not isinstance(media, _MEDIA.get(modality, ())):
+        raise GenmeterError("unsupported_media", f"expected {modality}, found another kind of object in memory")
+    if isinstance(media, AudioMedia):
+        from genmeter.assets.waveform import at_rates
+
+        return list(at_rates(media, requests, Limits.of(policy)))
+    return [media for _ in requests]

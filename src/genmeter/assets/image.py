@@ -20,13 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genmeter.assets import sniff
-from genmeter.config import Policy
+from genmeter.assets import integrity, png, sniff
+from genmeter.assets.pixels import to_pixels, upright
+from genmeter.assets.wide import sixteen_bit
 from genmeter.contract import ImageMedia, Scalar
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from genmeter.assets.limits import PixelLimit
 
 # In-memory PIL images may be one lazily loaded file shared by several samples; loading one is not thread-safe.
 _shared_images = threading.Lock()
@@ -35,7 +38,7 @@ _ORIENTATION_SOURCES = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type ex
 _openers: dict[str, Any] = {}
 
 
-def decode_image(data: bytes, policy: Policy) -> ImageMedia:
+def decode_image(data: bytes, policy: PixelLimit) -> ImageMedia:
     """Decode an encoded image. Thread-safe.
 
     Args:
@@ -70,7 +73,7 @@ def decode_image(data: bytes, policy: Policy) -> ImageMedia:
         raise _failure(error, name) from None
 
 
-def from_object(value: Any, policy: Policy) -> ImageMedia:
+def from_object(value: Any, policy: PixelLimit) -> ImageMedia:
     """Pixels of an image that is already in memory.
 
     Args:
@@ -106,7 +109,7 @@ def from_object(value: Any, policy: Policy) -> ImageMedia:
         raise _failure(error, name) from None
 
 
-def check_pixels(width: int, height: int, policy: Policy) -> None:
+def check_pixels(width: int, height: int, policy: PixelLimit) -> None:
     """Refuse an image above the limit. Raises ``too_large``, naming its size; ``empty_media`` for a side of 0."""
     if width <= 0 or height <= 0:
         raise GenmeterError("empty_media", f"the image is {width}x{height} pixels")
@@ -118,14 +121,18 @@ def check_pixels(width: int, height: int, policy: Policy) -> None:
         )
 
 
-def _decode(data: bytes, name: str, policy: Policy) -> ImageMedia:
-    from genmeter.assets import integrity
-    from genmeter.assets.wide import sixteen_bit
-
+def _decode(data: bytes, name: str, policy: PixelLimit) -> ImageMedia:
     source = data
     profile = False
     if name == "PNG":
-        source, profile = integrity.scan_png(data)
+        source, profile, pieces = integrity.scan_png(data)
+        plain = png.decode_plain(source, pieces, policy.max_pixels) if pieces else None
+        if pieces and plain is not None:
+            media = _finish(plain, name, plain.mode, None, profile)
+            # Black in the last place is cheap to see, and rare.
+            if not media.pixels.item(-1) and not media.pixels[-1].any() and png.ends_early(plain, pieces):
+                raise integrity.cut("the PNG's image data ends before the picture does")
+            return media
     elif name == "WEBP":
         # Pillow allocates the canvas when it opens the file, before it tells the size.
         size = webp_size(data)
@@ -149,8 +156,6 @@ def _finish(
     image: Image.Image, name: str, mode: str, wide: np.ndarray | None = None, profile: bool = False
 ) -> ImageMedia:
     """Pixels, orientation, flags and detail of a loaded image."""
-    from genmeter.assets.pixels import to_pixels, upright
-
     pixels = to_pixels(image, wide)
     orientation = _orientation(image, name)
     if orientation != 1:

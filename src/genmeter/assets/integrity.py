@@ -38,10 +38,17 @@ _PADDING = bytes((37 * i + 11) % 251 for i in range(96))
 
 
 class PngScan(NamedTuple):
-    """A PNG as it is handed to Pillow, and whether a colour profile was left out of it."""
+    """What a walk over the chunks of a PNG finds.
+
+    Attributes:
+        data: The file as it is handed to Pillow.
+        icc_profile: Whether a colour profile was left out of it.
+        pieces: The content of its IDAT chunks, where it holds nothing else that pixels depend on; else None.
+    """
 
     data: bytes
     icc_profile: bool
+    pieces: tuple[memoryview, ...] | None
 
 
 def scan_png(data: bytes) -> PngScan:
@@ -50,7 +57,9 @@ def scan_png(data: bytes) -> PngScan:
     end = len(data)
     kept: list[bytes] | None = None
     kept_until = 0
-    profile = False
+    profile = whole = False
+    plain = True
+    pieces: list[memoryview] = []
     view = memoryview(data)
     while at + 12 <= end:
         length = int.from_bytes(data[at : at + 4], "big")
@@ -65,18 +74,22 @@ def scan_png(data: bytes) -> PngScan:
                     "the PNG's image data does not match its checksum: the file is damaged",
                     "write or download the file again",
                 )
+            pieces.append(view[at + 8 : after - 4])
         elif name in _METADATA and not _may_orient(data, at, length):
             profile = profile or name == b"iCCP"
             kept = kept if kept is not None else []
             kept.append(data[kept_until:at])
             kept_until = after
         elif name == b"IEND":
+            whole = True
             break
+        elif at != 8:  # IHDR comes first, and at its place only
+            plain = False
         at = after
-    if kept is None:
-        return PngScan(data, profile)
-    kept.append(data[kept_until:])
-    return PngScan(b"".join(kept), profile)
+    if kept is not None:
+        kept.append(data[kept_until:])
+        data = b"".join(kept)
+    return PngScan(data, profile, tuple(pieces) if plain and whole and pieces else None)
 
 
 def _may_orient(data: bytes, at: int, length: int) -> bool:
@@ -98,15 +111,15 @@ def check_jpeg(data: bytes, image: Any) -> None:
         return
     stop = data.find(_EOI, scan.start)
     if stop < 0:
-        raise _cut("the JPEG has no end marker")
+        raise cut("the JPEG has no end marker")
     if scan.restarts is not None:
         found = len(_RESTART.findall(data, scan.start, stop))
         if found < scan.restarts:
-            raise _cut(f"the JPEG holds {found} of {scan.restarts} restart markers")
+            raise cut(f"the JPEG holds {found} of {scan.restarts} restart markers")
     if scan.progressive and not _scans_complete(data, scan.first, stop):
-        raise _cut("the JPEG's last scans are missing")
+        raise cut("the JPEG's last scans are missing")
     if _ends_grey(image) and _wants_more(data, stop):
-        raise _cut("the JPEG's data ends before the picture does")
+        raise cut("the JPEG's data ends before the picture does")
 
 
 class _JpegScan(NamedTuple):
@@ -216,7 +229,7 @@ def _eighth(data: bytes) -> np.ndarray:
         return np.asarray(image)
 
 
-def _cut(what: str) -> GenmeterError:
+def cut(what: str) -> GenmeterError:
     return GenmeterError(
         "decode_failed", f"{what}: the file is cut short or damaged", "write or download the file again"
     )

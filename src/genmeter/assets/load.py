@@ -28,10 +28,10 @@ class Blob(NamedTuple):
 
     Attributes:
         data: The encoded bytes; ``b""`` for an object in memory that is already decoded.
-        digest: 32 bytes, the SHA-256 of ``data`` (of the decoded pixels for an object in memory).
+        digest: 32 bytes, the SHA-256 of ``data`` (of the decoded pixels or samples for an object in memory).
         size: Length in bytes of what the digest covers.
         mtime_ns: Modification time of a file, for the check on resume; ``None`` for other kinds.
-        media: The decoded media of an object in memory.
+        media: The decoded media of an object in memory (sound at its own rate, not clipped yet).
     """
 
     data: bytes
@@ -79,7 +79,7 @@ def _load_file(location: Location, policy: Policy) -> Blob:
             before = os.fstat(descriptor)
             if not stat.S_ISREG(before.st_mode):
                 raise GenmeterError("forbidden", "expected a regular file")
-            if not _opened(descriptor, str(location.path)):
+            if not _opened(descriptor, location.path):
                 raise GenmeterError("forbidden", "the path was changed to lead elsewhere after it was checked")
             _check_size(before.st_size, policy)
             data = _read(descriptor, before.st_size)
@@ -88,7 +88,9 @@ def _load_file(location: Location, policy: Policy) -> Blob:
             os.close(descriptor)
     except OSError as error:
         raise _describe(error) from None
-    if len(data) != before.st_size or (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+    # The time of the last change to its entry too: who writes into a file may put the time of writing back.
+    looks = [(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in (before, after)]
+    if len(data) != before.st_size or looks[0] != looks[1]:
         raise GenmeterError(
             "changed_during_run", "the file changed while it was read", "let its writer finish, then run again"
         )
@@ -124,7 +126,8 @@ def _describe(error: OSError) -> GenmeterError:
     if error.errno == errno.ELOOP:
         return GenmeterError("forbidden", "the file was replaced by a link after it was checked")
     if isinstance(error, PermissionError):
-        return GenmeterError("forbidden", "no permission to read the file", "check its owner and mode")
+        hint = "check its owner and mode, then run again with --retry-failed forbidden"
+        return GenmeterError("forbidden", "no permission to read the file", hint)
     return GenmeterError("fetch_failed", f"the file cannot be read: {reason}", "check the disk, then run again")
 
 
@@ -168,6 +171,11 @@ def _load_memory(value: Any, policy: Policy) -> Blob:
     if isinstance(value, bytes | bytearray | memoryview):
         _check_size(memoryview(value).nbytes, policy)
         return _blob(bytes(value))
+    if isinstance(value, tuple):
+        from genmeter.assets import waveform
+
+        sound, found = waveform.from_object(value)
+        return Blob(b"", found, sound.samples.nbytes, None, sound)
     from genmeter.assets.image import from_object
 
     media = from_object(value, policy)

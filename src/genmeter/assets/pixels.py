@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genmeter.config import Policy
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from genmeter.assets.limits import PixelLimit
 
 # Above this many pixels the copy out of Pillow goes band by band, so that its working copies stay small.
 _BAND_PIXELS = 8_000_000
@@ -72,7 +73,7 @@ def upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return np.ascontiguousarray(pixels)
 
 
-def from_array(value: np.ndarray, policy: Policy) -> np.ndarray:
+def from_array(value: np.ndarray, policy: PixelLimit) -> np.ndarray:
     """Pixels of an array in memory; see :func:`genmeter.assets.image.from_object`."""
     from genmeter.assets.image import check_pixels
 

@@ -11,7 +11,7 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote_to_bytes, urlsplit
@@ -21,6 +21,8 @@ from genmeter.errors import GenmeterError
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]+):", re.ASCII)
 _LONGEST_SHOWN = 240
+# How many folders are remembered, and how long a name for one may be: some write base64 where a path belongs.
+_FOLDERS, _LONGEST_FOLDER = 16_384, 4_096
 # Object stores that fsspec reads; this version has no back end for them.
 _STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "hf", "hdfs", "oss", "r2"})
 _BASE64_START = ("iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR", "Qk0", "SUkqA", "TU0AK", "AAAA")
@@ -32,13 +34,13 @@ class Location(NamedTuple):
     Attributes:
         uri: As the sample wrote it; shortened for ``data:`` and in-memory objects.
         kind: How :func:`genmeter.assets.load.load` gets the bytes.
-        path: The real path of a file, links resolved; ``None`` for other kinds.
+        path: The real path of a file as text, links resolved; ``None`` for other kinds.
         payload: The ``data:`` or http(s) URI in full, or the in-memory object.
     """
 
     uri: str
     kind: Literal["file", "data", "http", "memory"]
-    path: Path | None
+    path: str | None
     payload: Any
 
 
@@ -63,16 +65,16 @@ class Resolver:
                 parse_entry(entry)
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
         self._prefixes = tuple(_prefix(str(root)) for root in self.roots)
-        # Real paths of the folders seen so far. A folder that is turned into a link later does no harm: load() asks
-        # what it has really opened, and refuses anything but the real path that was checked.
-        self._folders: dict[str, str] = {}
+        # Real paths of the folders seen so far, for each root. A folder that is turned into a link later does no harm:
+        # load() asks what it has really opened, and refuses anything but the real path that was checked.
+        self._folders: dict[str, tuple[str, ...]] = {}
 
     def resolve(self, value: Any) -> Location:
         """Find one asset.
 
         Args:
             value: A path, a ``file:``, ``data:``, ``http:`` or ``https:`` URI, or an object in memory: bytes, a PIL
-                image or a numpy array.
+                image, a numpy array, or sound as a tuple of a numpy array and its rate.
 
         Raises:
             GenmeterError: ``not_found``; ``forbidden`` (outside the roots, not a regular file, or a scheme or host
@@ -123,27 +125,20 @@ class Resolver:
             raise GenmeterError("forbidden", "the path holds a NUL byte", asset=shorten(written.replace("\0", "\\0")))
         inside: list[str] = []
         outside: list[str] = []
-        candidates = (name,) if os.path.isabs(name) else tuple(os.path.join(root, name) for root in self.roots)
-        for candidate in candidates:
-            try:
-                real = self._real(candidate)
-            except (OSError, ValueError) as error:
-                raise _unusable(error, written) from None
+        for candidate in self._candidates(name, written):
+            real, mode, trouble = _look(candidate)
             if not self._admits(real):
                 outside.append(real)
-                continue
-            try:
-                mode = os.lstat(real).st_mode
-            except (FileNotFoundError, NotADirectoryError):
+            elif trouble is not None:
+                raise _unusable(trouble, written)
+            elif mode is None:
                 inside.append(real)
-                continue
-            except (OSError, ValueError) as error:
-                raise _unusable(error, written) from None
-            if not stat.S_ISREG(mode):
+            elif stat.S_ISREG(mode):
+                return Location(written, "file", real, None)
+            else:
                 raise GenmeterError(
                     "forbidden", f"expected a regular file, found {_file_kind(mode)}", asset=shorten(written)
                 )
-            return Location(written, "file", Path(real), None)
         if inside or not outside:
             roots = ", ".join(str(root) for root in self.roots) or "none is set"
             raise GenmeterError(
@@ -160,22 +155,44 @@ class Resolver:
             asset=shorten(written),
         )
 
-    def _real(self, path: str) -> str:
-        """The real path, with the folder part remembered (a run names few folders and many files)."""
-        folder, name = os.path.split(path)
-        if name in ("", ".", ".."):
-            return os.path.realpath(path)
-        real_folder = self._folders.get(folder)
-        if real_folder is None:
-            real_folder = os.path.realpath(folder)
-            if len(self._folders) > 65_536:
+    def _candidates(self, name: str, written: str) -> Iterator[str]:
+        """Where a path may lead, a place a root if it is relative; real but for its last part, which is not looked at.
+
+        Folders are remembered: a run names few of them and many files.
+        """
+        folder, last = os.path.split(name)
+        if last in ("", ".", ".."):
+            folder, last = name, ""
+        known = self._folders.get(folder)
+        if known is None:
+            starts = ("",) if os.path.isabs(name) else self.roots
+            try:
+                known = tuple([_prefix(os.path.realpath(os.path.join(start, folder))) for start in starts])
+            except (OSError, ValueError) as error:
+                raise _unusable(error, written) from None
+            if len(self._folders) >= _FOLDERS:
                 self._folders.clear()
-            self._folders[folder] = real_folder
-        joined = os.path.join(real_folder, name)
-        return os.path.realpath(joined) if os.path.islink(joined) else joined
+            if len(folder) <= _LONGEST_FOLDER:
+                self._folders[folder] = known
+        for prefix in known:
+            yield prefix + last if last else os.path.dirname(prefix) or prefix
 
     def _admits(self, real: str) -> bool:
-        return any(real.startswith(prefix) for prefix in self._prefixes) or Path(real) in self.roots
+        return real.startswith(self._prefixes) or Path(real) in self.roots
+
+
+def _look(path: str) -> tuple[str, int | None, OSError | ValueError | None]:
+    """The real path, its mode (None: there is no such file) and what else keeps it from being used."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            path = os.path.realpath(path)
+            mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return path, None, None
+    except (OSError, ValueError) as error:
+        return path, None, error
+    return path, mode, None
 
 
 def shorten(text: str) -> str:
@@ -254,9 +271,12 @@ def _in_memory(value: Any) -> Location:
     pil = sys.modules.get("PIL.Image")
     if pil is not None and isinstance(value, pil.Image):
         return Location(f"memory:image[{value.width}x{value.height} {value.mode}]", "memory", None, value)
+    if numpy is not None and isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], numpy.ndarray):
+        shape = "x".join(str(side) for side in value[0].shape)
+        return Location(f"memory:sound[{shape} {value[0].dtype} at {value[1]} Hz]", "memory", None, value)
     raise GenmeterError(
         "unsupported_media",
-        f"expected a path, a URI, bytes, a PIL image or a numpy array, found {type(value).__name__}",
+        f"expected a path, a URI, bytes, a PIL image, a numpy array or (samples, rate), found {type(value).__name__}",
         "tensors: convert to a (height, width, 3) uint8 array first",
         asset=f"memory:{type(value).__name__}",
     )

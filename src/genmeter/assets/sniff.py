@@ -27,9 +27,14 @@ _STARTS: tuple[tuple[bytes, str, str], ...] = (
     (b"DDS ", "image", "DDS"),
     (b"qoif", "image", "QOI"),
     (b"fLaC", "audio", "FLAC"),
-    (b"ID3", "audio", "MP3"),
-    (b"FORM", "audio", "AIFF"),
     (b".snd", "audio", "AU"),
+    (b"caff\0\x01", "audio", "CAF"),
+    (b"riff\x2e\x91\xcf\x11", "audio", "W64"),
+    (b"wvpk", "audio", "WavPack"),
+    (b"TTA1", "audio", "TTA"),
+    (b"MAC \x96\x0f", "audio", "Monkey's Audio"),
+    (b"#!AMR", "audio", "AMR"),
+    (b"\x0b\x77", "audio", "AC-3"),
     (b"\x1aE\xdf\xa3", "video", "Matroska/WebM"),
     (b"\0\0\x01\xba", "video", "MPEG-PS"),
     (b"\0\0\x01\xb3", "video", "MPEG"),
@@ -48,22 +53,29 @@ _LFS = b"version https://git-lfs.github.com/spec/"
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<body", b"<title", b"<script")
 
 
-def kind(data: bytes) -> tuple[str, str]:
+def kind(data: bytes | memoryview) -> tuple[str, str]:
     """What the content is.
 
     Returns:
         ``(modality, format)``. The modality is ``image``, ``audio``, ``video``, ``text`` or ``unknown``; the format of
         an image that can be decoded is one of :data:`IMAGE_FORMATS`, any other is a word for a message.
     """
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+    start = bytes(data[:8])
+    if start == b"\x89PNG\r\n\x1a\n":
         return "image", "PNG"
-    if data.startswith(b"\xff\xd8\xff"):
+    if start.startswith(b"\xff\xd8\xff"):
         return "image", "JPEG"
     head = bytes(data[:1024])
+    if head.startswith(b"ID3"):
+        return _behind_tag(data)
     if head.startswith(b"RIFF"):
         return _RIFF.get(head[8:12], ("unknown", "a RIFF file"))
     if head.startswith((b"RF64", b"BW64")):
         return "audio", "WAV"
+    if head.startswith(b"FORM"):
+        return ("audio", "AIFF") if head[8:12] in (b"AIFF", b"AIFC") else ("unknown", "an IFF file")
+    if head[:1] == head[188:189] == head[376:377] == b"G":
+        return "video", "MPEG-TS"
     if head[4:8] == b"ftyp":
         return _iso_media(head)
     for start, modality, name in _STARTS:
@@ -85,6 +97,23 @@ def describe(modality: str, name: str) -> str:
     if modality in ("text", "unknown"):
         return name
     return f"{modality} ({name})"
+
+
+def after_id3(data: bytes | memoryview, at: int = 0) -> int:
+    """Where the ID3v2 tags that stand at ``at`` end (their size is in 7-bit bytes, id3v2.4.0, 3.1); ``at`` if none."""
+    while at + 10 <= len(data) and bytes(data[at : at + 3]) == b"ID3":
+        size = 0
+        for byte in data[at + 6 : at + 10]:
+            size = size << 7 | byte & 0x7F
+        at = min(len(data), at + 10 + size + (10 if data[at + 5] & 0x10 else 0))
+    return at
+
+
+def _behind_tag(data: bytes | memoryview) -> tuple[str, str]:
+    """An ID3 tag mostly stands before an MP3, but some programs write it before FLAC and AAC too."""
+    at = after_id3(data)
+    found = kind(data[at : at + 1024]) if at < len(data) and at else ("audio", "MP3")
+    return found if found[1] in ("FLAC", "AAC", "TTA") else ("audio", "MP3")
 
 
 def _is_bmp(head: bytes) -> bool:

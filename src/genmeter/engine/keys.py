@@ -48,6 +48,10 @@ def decoder_version(modality: Modality) -> str:
 
         codecs = [f"{name}-{features.version(name)}" for name in ("jpg", "zlib", "webp", "libtiff", "avif")]
         return f"pillow-{PIL.__version__}+{'+'.join(codecs)}"
+    if modality == "audio":
+        from genmeter.assets.audio import version
+
+        return version()
     return "none"
 
 

@@ -6,6 +6,7 @@ together depends on the input alone; how far the workers run ahead is bounded in
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -15,14 +16,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, cast
 
+import numpy as np
+
 from genmeter.assets.decode import decode
 from genmeter.assets.load import Blob, load
 from genmeter.assets.resolve import Location, Resolver, shorten
+from genmeter.assets.workers import DecodePool
 from genmeter.config import Policy, RunConfig
-from genmeter.contract import Encoder, Feature, Media, Modality, PairEncoder, Prepared
+from genmeter.contract import Decoding, Encoder, Feature, Media, MediaEncoder, Modality, PairEncoder, Prepared
 from genmeter.engine.catalog import Catalog
-from genmeter.engine.journal import Stamp
-from genmeter.engine.keys import text_digest, unit_key
+from genmeter.engine.journal import Stamp, file_time
+from genmeter.engine.keys import text_digest, unit_key, view_id
 from genmeter.engine.plan import Task, Window
 from genmeter.errors import GenmeterError
 
@@ -61,6 +65,7 @@ class Done(NamedTuple):
         assets: Digest (32 bytes) or error of each asset that was looked at, by window index.
         stamps: What each local file was when it was read, by its path.
         seconds: Time spent on reading and decoding, for the run's own account.
+        nbytes: Bytes of decoded media the result holds.
     """
 
     line: int
@@ -68,15 +73,11 @@ class Done(NamedTuple):
     assets: dict[int, bytes | GenmeterError]
     stamps: dict[str, Stamp]
     seconds: float
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of decoded media the result holds."""
-        return sum(item.prepared.nbytes for item in self.units.values() if isinstance(item, Fresh))
+    nbytes: int
 
 
 class Preparer:
-    """A pool of decode threads for one run. Use as a context manager.
+    """Decode threads, and processes for audio and video, for one run. Use as a context manager.
 
     Args:
         resolver: From a URI to a location the policy allows.
@@ -87,6 +88,7 @@ class Preparer:
     def __init__(self, resolver: Resolver, policy: Policy, workers: int) -> None:
         self.resolver, self.policy, self.workers = resolver, policy, workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="genmeter-decode")
+        self.decoders = DecodePool(policy, workers)
 
     @classmethod
     def of(cls, config: RunConfig, roots: Sequence[Path]) -> Preparer:
@@ -99,6 +101,7 @@ class Preparer:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self.decoders.close()  # first, so that no thread waits for a decoder that takes its time
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(
@@ -204,18 +207,28 @@ class _Shared:
                         users.setdefault(source, set()).add(task.line)
         self.repeated = {source for source, lines in users.items() if len(lines) > 1}
         self._locks = {source: threading.Lock() for source in self.repeated}
-        self._views: dict[tuple[int, int, int], Prepared] = {}
+        self._first: dict[int, bytes] = {}
+        self._views: dict[tuple[bytes, int, int], Prepared] = {}
         self._bytes = 0
 
     def lock(self, source: int) -> threading.Lock | None:
         return self._locks.get(source)
 
-    def get(self, source: int, encoder: int, view: int) -> Prepared | None:
-        return self._views.get((source, encoder, view))
+    def refuse_other(self, source: int, digest: bytes) -> None:
+        """Raise ``changed_during_run`` when another line of the window has read other content from the same place."""
+        if self._first.setdefault(source, digest) != digest:
+            raise GenmeterError(
+                "changed_during_run",
+                "the file was replaced since another sample of this run read it",
+                "let its writer finish, then run the same command again",
+            )
 
-    def put(self, source: int, encoder: int, view: int, prepared: Prepared) -> None:
-        if source in self.repeated and self._bytes + prepared.nbytes <= _SHARED_BYTES:
-            self._views[source, encoder, view] = prepared
+    def get(self, digest: bytes, encoder: int, view: int) -> Prepared | None:
+        return self._views.get((digest, encoder, view))
+
+    def put(self, digest: bytes, encoder: int, view: int, prepared: Prepared) -> None:
+        if self._bytes + prepared.nbytes <= _SHARED_BYTES:
+            self._views[digest, encoder, view] = prepared
             self._bytes += prepared.nbytes
 
 
@@ -231,9 +244,10 @@ class _Work:
         lookup: Lookup,
         shared: _Shared,
     ) -> None:
-        self.resolver, self.policy = preparer.resolver, preparer.policy
+        self.resolver, self.policy, self.decoders = preparer.resolver, preparer.policy, preparer.decoders
         self.window, self.catalog, self.encoders = window, catalog, encoders
         self.lookup, self.shared = lookup, shared
+        self._decodings: dict[tuple[int, int], tuple[str, Decoding]] = {}
 
     def run(self, tasks: Sequence[Task]) -> list[Done]:
         results: list[Done] = []
@@ -248,11 +262,12 @@ class _Work:
 
     def _task(self, task: Task) -> Done:
         began = time.perf_counter()
-        files = _Files(self)
+        files = _Files(self, task.units)
         units = {unit: self._outcome(unit, files) for unit in task.units}
         for asset in task.snapshot:
             files.digest_for_snapshot(asset)
-        return Done(task.line, units, files.digests, files.stamps, time.perf_counter() - began)
+        held = sum([item.prepared.nbytes for item in units.values() if isinstance(item, Fresh)])
+        return Done(task.line, units, files.digests, files.stamps, time.perf_counter() - began, held)
 
     def _outcome(self, index: int, files: _Files) -> Outcome:
         unit = self.window.units[index]
@@ -270,46 +285,66 @@ class _Work:
             parts = [self._part(source, unit.encoder, unit.view, files) for source in unit.sources]
             if len(parts) == 1:
                 return Fresh(key, parts[0])
-            return Fresh(key, cast(PairEncoder, encoder).join(parts, view.view))
+            return Fresh(key, _checked(cast(PairEncoder, encoder).join(parts, view.view)))
         except GenmeterError as error:
             return error
         except MemoryError:
             return GenmeterError("out_of_memory", "decoding did not fit into memory", "lower policy.max_pixels")
-        except Exception as error:  # a fault of ours must cost one sample, not the run
+        except (Exception, SystemExit) as error:  # a fault of ours must cost one sample, not the run
             return GenmeterError("internal", f"preparing failed: {type(error).__name__}: {error}", "please report it")
 
     def _part(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
-        prepared = self.shared.get(source, encoder, view)
+        lock = self.shared.lock(source)
+        if lock is None:
+            return self._view(source, encoder, view, files)
+        # By content: a file that another line has read may have been replaced since.
+        digest = files.source_digest(source, self.catalog.views[view].modality)
+        prepared = self.shared.get(digest, encoder, view)
         if prepared is None:
-            lock = self.shared.lock(source)
-            if lock is None:
-                return self._view(source, encoder, view, files)
             with lock:
-                prepared = self.shared.get(source, encoder, view)
+                prepared = self.shared.get(digest, encoder, view)
                 if prepared is None:
                     prepared = self._view(source, encoder, view, files)
-                    self.shared.put(source, encoder, view, prepared)
+                    self.shared.put(digest, encoder, view, prepared)
         return prepared
 
     def _view(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
         use = self.catalog.views[view]
-        media = self.window.texts[source] if use.modality == "text" else files.media(source, use.modality)
+        media = self.window.texts[source] if use.modality == "text" else files.media(source, encoder, view)
         try:
-            return self.encoders[encoder].prepare(media, use.view)
+            return _checked(self.encoders[encoder].prepare(media, use.view))
         except GenmeterError as error:
             raise error if use.modality == "text" else error.with_asset(files.name(source)) from None
+
+    def decoding(self, encoder: int, view: int) -> tuple[str, Decoding]:
+        """What decoding has to deliver for a view, and its name."""
+        known = self._decodings.get((encoder, view))
+        if known is None:
+            use, made = self.catalog.views[view], self.encoders[encoder]
+            plain = use.modality == "image" or not isinstance(made, MediaEncoder)
+            request: Decoding = {} if plain else cast(MediaEncoder, made).decoding(use.view)
+            known = self._decodings[encoder, view] = view_id(request), request
+        return known
 
 
 _NO_FEATURE = cast(Feature, None)
 
 
+def _checked(prepared: Prepared) -> Prepared:
+    """What an encoder prepared, if it can be batched. Raises ``internal``."""
+    if isinstance(prepared, Prepared) and prepared.arrays and isinstance(prepared.arrays[0], np.ndarray):
+        return prepared
+    what = "no array" if isinstance(prepared, Prepared) else f"a {type(prepared).__name__}"
+    raise GenmeterError("internal", f"the encoder prepared {what} where arrays were expected", "please report it")
+
+
 class _Files:
     """The assets of one task, each read and hashed once; hash and decode see the same bytes."""
 
-    def __init__(self, work: _Work) -> None:
-        self._work = work
+    def __init__(self, work: _Work, units: Sequence[int]) -> None:
+        self._work, self._units = work, units
         self._blobs: dict[int, Blob] = {}
-        self._media: dict[tuple[int, Modality], Media] = {}
+        self._media: dict[tuple[int, Modality], Mapping[str, Media | GenmeterError]] = {}
         self.digests: dict[int, bytes | GenmeterError] = {}
         self.stamps: dict[str, Stamp] = {}
 
@@ -331,27 +366,48 @@ class _Files:
         known = self.digests.get(source)
         if isinstance(known, GenmeterError):
             raise known
+        location = None
         try:
             location = self._work.resolver.resolve(self._work.window.assets[source].value)
             blob = load(location, self._work.policy)
+            self._note(location, blob)
+            self._work.shared.refuse_other(source, blob.digest)
         except GenmeterError as error:
+            self._note_unread(location, error.code)
             self.digests[source] = named = error.with_asset(self.name(source))
             raise named from None
-        self._note(location, blob)
         self._blobs[source] = blob
         self.digests[source] = blob.digest
         return blob
 
-    def media(self, source: int, modality: Modality) -> Media:
-        """The decoded asset; decoded once for all views of the task."""
+    def media(self, source: int, encoder: int, view: int) -> Media:
+        """The decoded asset as a view needs it; decoded once for all views of the task."""
+        modality = self._modality(view)
         key = (source, modality)
         if key not in self._media:
-            blob = self.blob(source)
+            self._media[key] = self._decode(source, modality)
+        found = self._media[key][self._work.decoding(encoder, view)[0]]
+        if isinstance(found, GenmeterError):
+            raise found.with_asset(self.name(source))
+        return found
+
+    def _decode(self, source: int, modality: Modality) -> Mapping[str, Media | GenmeterError]:
+        """One decoding for everything that the task's units ask of an asset."""
+        blob = self.blob(source)
+        if modality == "image" and self._work.policy.isolate != "all":
             try:
-                self._media[key] = decode(blob, modality, self._work.policy)
+                return {"{}": decode(blob, modality, self._work.policy)}
             except GenmeterError as error:
-                raise error.with_asset(self.name(source)) from None
-        return self._media[key]
+                return {"{}": error}
+        asked: dict[str, Decoding] = {}
+        for unit in (self._work.window.units[index] for index in self._units):
+            if unit.encoder >= 0 and source in unit.sources and self._modality(unit.view) == modality:
+                name, request = self._work.decoding(unit.encoder, unit.view)
+                asked[name] = request
+        return dict(zip(asked, self._work.decoders.decode(blob, modality, list(asked.values())), strict=True))
+
+    def _modality(self, view: int) -> Modality:
+        return self._work.catalog.views[view].modality
 
     def digest_for_snapshot(self, source: int) -> None:
         """Hash an asset that is not scored; remote ones are never fetched for that alone."""
@@ -367,7 +423,20 @@ class _Files:
             self.digests[source] = blob.digest
         except GenmeterError as error:
             self.digests[source] = error
+        except Exception as error:
+            self.digests[source] = GenmeterError("internal", f"hashing failed: {type(error).__name__}: {error}")
 
     def _note(self, location: Location, blob: Blob) -> None:
         if location.path is not None and blob.mtime_ns is not None:
-            self.stamps[str(location.path)] = Stamp(blob.size, blob.mtime_ns, blob.digest)
+            self.stamps[location.path] = Stamp(blob.size, file_time(blob.mtime_ns), blob.digest)
+
+    def _note_unread(self, location: Location | None, code: str) -> None:
+        """What was found of a file that a later process need only look at again if it is another one then."""
+        if location is None or location.path is None or location.path in self.stamps:
+            return
+        if code == "changed_during_run":
+            self.stamps[location.path] = Stamp(-1, 0, b"")
+        elif code in ("empty_media", "too_large"):
+            with contextlib.suppress(OSError):
+                now = os.stat(location.path)
+                self.stamps[location.path] = Stamp(now.st_size, file_time(now.st_mtime_ns), b"")
