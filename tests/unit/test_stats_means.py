@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from genmeter.stats.means import exact_mean, mean_summary, t_quantile
+from genmeter.stats.means import exact_mean, mean_summary
+from genmeter.stats.tdist import t_quantile
 
 
 def test_against_scipy_without_clusters() -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from genmeter.stats.tdist import t_quantile
+
 CONFIDENCE = 0.95
 
 
@@ -71,14 +73,6 @@ def exact_mean(x: np.ndarray) -> float:
         mean = float(np.mean(x / 2.0)) * 2.0
     # Division can leave the range of the data by one unit in the last place; equal values must have that mean.
     return float(min(max(mean, float(x.min())), float(x.max())))
-
-
-def t_quantile(p: float, df: float) -> float:
-    """Quantile of Student's t with ``df`` > 0 degrees of freedom; ``p`` in (0, 1)."""
-    # scipy.special alone: scipy.stats takes most of a second to import.
-    from scipy.special import stdtrit
-
-    return float(stdtrit(df, p))
 
 
 def _standard_error(deviations: np.ndarray, clusters: np.ndarray | None) -> tuple[int, float | None]:
