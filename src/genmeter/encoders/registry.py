@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from genmeter.weights.lock import ModelEntry
 
 GROUP = "genmeter.encoders"
-_BUILT_IN = {"clip": "genmeter.encoders.clip:ClipEncoder", "lpips": "genmeter.encoders.lpips:LpipsEncoder"}
+_BUILT_IN = {
+    "clap": "genmeter.encoders.clap:ClapEncoder",
+    "clip": "genmeter.encoders.clip:ClipEncoder",
+    "i3d": "genmeter.encoders.i3d:I3dEncoder",
+    "lpips": "genmeter.encoders.lpips:LpipsEncoder",
+    "motion": "genmeter.encoders.motion:MotionEncoder",
+}
 
 
 def list_encoders() -> list[str]:
@@ -37,7 +43,8 @@ def create_encoder(name: str, entry: ModelEntry, fetch: Callable[[], Path]) -> E
         fetch: Returns the path of the verified safetensors file; called by ``load`` alone.
 
     Raises:
-        GenmeterError: ``unknown_metric`` when no encoder of this name is installed, or it cannot run this entry.
+        GenmeterError: ``unknown_metric`` when no encoder of this name is installed, or it cannot run this entry;
+            ``extra_missing`` or ``internal`` when it cannot be imported or made.
     """
     target = _BUILT_IN.get(name) or _targets().get(name)
     if target is None:
@@ -48,7 +55,16 @@ def create_encoder(name: str, entry: ModelEntry, fetch: Callable[[], Path]) -> E
             f"installed: {', '.join(known)}",
         )
     module, _, attribute = target.partition(":")
-    return cast(Encoder, getattr(importlib.import_module(module), attribute)(entry, fetch))
+    try:
+        return cast(Encoder, getattr(importlib.import_module(module), attribute)(entry, fetch))
+    except GenmeterError:
+        raise
+    except ImportError as error:
+        message = f"encoder {name!r} needs {error.name or error}, which is not installed"
+        raise GenmeterError("extra_missing", message, "install it with pip") from None
+    except Exception as error:
+        message = f"encoder {name!r} cannot be made for {entry.id}: {type(error).__name__}: {error}"
+        raise GenmeterError("internal", message, "please report it to the encoder's authors") from None
 
 
 def encoder_spec(name: str, entry: ModelEntry) -> EncoderSpec:

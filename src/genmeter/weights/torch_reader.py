@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -38,6 +38,7 @@ _STORAGES = {
 class _Storage:
     dtype: str
     numel: int
+    key: str = ""
     data: bytes | None = None
 
     @property
@@ -75,11 +76,13 @@ def read_torchscript(stream: BinaryIO) -> Any:
     return _Reader(size, _ScriptNames()).read_zip(stream)
 
 
-def read_checkpoint(stream: BinaryIO) -> Any:
+def read_checkpoint(stream: BinaryIO, only: str | None = None) -> Any:
     """The tree that ``torch.save`` was given, with numpy arrays in place of tensors.
 
     Args:
         stream: A seekable binary stream at the start of the checkpoint.
+        only: Where the tree is a dict with this key, read what stands there and nothing else: the weights of a
+            training checkpoint without its optimizer, which is twice as large. The rest must be plain data all the same.
 
     Returns:
         Dicts, lists, tuples, numbers and text; arrays are C-contiguous and native. bfloat16 becomes
@@ -93,7 +96,7 @@ def read_checkpoint(stream: BinaryIO) -> Any:
     head = stream.read(4)
     size = stream.seek(0, 2) - start
     stream.seek(start)
-    reader = _Reader(size)
+    reader = _Reader(size, only=only)
     if head == b"PK\x03\x04":
         return reader.read_zip(stream)
     if head[:1] == b"\x80":
@@ -104,8 +107,10 @@ def read_checkpoint(stream: BinaryIO) -> Any:
 
 
 class _Reader:
-    def __init__(self, size: int, names: Mapping[str, Builder | None] | None = None) -> None:
+    def __init__(self, size: int, names: Mapping[str, Builder | None] | None = None, only: str | None = None) -> None:
         self.names = _NAMES if names is None else names
+        self.only = only
+        self.fetch: Callable[[_Storage], bytes] | None = None
         self.storages: dict[str, _Storage] = {}
         self.unread = size  # What all storages together may claim: the file's own bytes.
         self.budget = 4 * size + (1 << 16)  # What all tensors may hold: some share a storage (tied weights).
@@ -125,12 +130,12 @@ class _Reader:
                 for key, storage in self.storages.items():
                     if infos[f"{root}data/{key}"].file_size != storage.nbytes:
                         raise refuse("a storage has another size than its tensor says")
-                    storage.data = self._member(archive, infos, f"{root}data/{key}")
+                self.fetch = lambda storage: self._member(archive, infos, f"{root}data/{storage.key}")
+                return self._resolve(tree)
         except GenmeterError:
             raise
         except Exception as error:  # zipfile meets damage with a dozen kinds of exception.
             raise refuse(f"its archive is damaged ({type(error).__name__})") from None
-        return resolve(tree, self._array)
 
     def read_stream(self, stream: BinaryIO) -> Any:
         if Machine(stream, {}).run() != _MAGIC or Machine(stream, {}).run() != 1001:
@@ -148,7 +153,18 @@ class _Reader:
             if storage is None or count != storage.numel:
                 raise refuse("a storage has another size than its tensor says")
             storage.data = stream.read(storage.nbytes)
-        return resolve(tree, self._array)
+        return self._resolve(tree)
+
+    def _resolve(self, tree: Any) -> Any:
+        if self.only is None:
+            return resolve(tree, self._array)
+        top = tree.value if isinstance(tree, Pending) else tree
+        if not isinstance(top, dict) or self.only not in top:
+            return resolve(tree, self._array)
+        for key, value in top.items():  # what is left out is looked through like all else, but for its numbers
+            if key != self.only:
+                resolve(value, _nothing)
+        return {self.only: resolve(top[self.only], self._array)}
 
     def _member(self, archive: zipfile.ZipFile, infos: Mapping[str, zipfile.ZipInfo], name: str) -> bytes:
         # torch.save never compresses; a compressed member could unpack to any size.
@@ -166,7 +182,7 @@ class _Reader:
         if dtype is None or not isinstance(key, str) or type(numel) is not int or numel < 0:
             raise refuse("a storage has no plain dtype or size")
         if key not in self.storages:
-            self.storages[key] = _Storage(dtype, numel)
+            self.storages[key] = _Storage(dtype, numel, key)
             self.unread -= self.storages[key].nbytes
             if self.unread < 0:
                 raise refuse("its storages claim more bytes than the file has")
@@ -179,6 +195,8 @@ class _Reader:
         if not isinstance(value, _Tensor):
             raise refuse("it holds something that is neither tensor, number nor text")
         storage = value.storage
+        if storage.data is None and self.fetch is not None:
+            storage.data = self.fetch(storage)
         if storage.data is None or len(storage.data) != storage.nbytes:
             raise refuse("a storage does not have the bytes that its size says")
         count = math.prod(value.size)
@@ -197,6 +215,11 @@ class _Reader:
         strides = tuple(s * flat.itemsize for s in value.stride)
         view = np.lib.stride_tricks.as_strided(flat[value.offset :], value.size, strides, writeable=False)
         return np.ascontiguousarray(view, dtype=flat.dtype.newbyteorder("=")).reshape(value.size)
+
+
+def _nothing(value: Any) -> None:
+    if not isinstance(value, _Tensor):
+        raise refuse("it holds something that is neither tensor, number nor text")
 
 
 def _itemsize(dtype: str) -> int:
