@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genmeter.contract import EncoderSpec, Feature, Media, Precision, Prepared, View
+from genmeter.contract import Decoding, EncoderSpec, Feature, Media, Precision, Prepared, View
 from genmeter.encoders.clip import preprocessing, scripts
 from genmeter.encoders.clip.backend import Measured, Tokenizer, Tokens, make_backend
+from genmeter.encoders.frames import spread
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class ClipEncoder:
         self._tokenizer: Tokenizer | None = None
         self._lock = threading.Lock()
         self._device: str | None = None
+
+    def decoding(self, view: View) -> Decoding:
+        """Which frames of a video decoding has to deliver; see :func:`genmeter.encoders.frames.spread`."""
+        return spread(view)
 
     def prepare(self, media: Media, view: View) -> Prepared:
         """What a tower sees of an image, a video's frames or a text.

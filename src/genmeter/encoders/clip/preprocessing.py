@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from genmeter.contract import ImageMedia, Prepared, VideoMedia, View
+from genmeter.contract import ImageMedia, Prepared, Scalar, VideoMedia, View
+from genmeter.encoders.frames import facts, partial
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
@@ -101,12 +102,14 @@ def prepare(media: object, view: View, how: Recipe) -> Prepared:
         how: The network's recipe.
 
     Returns:
-        One array (k, size, size, 3) uint8.
+        One array (k, size, size, 3) uint8. Of a video ``detail`` has ``frames_used``, ``size`` and, where they are
+        known, ``frames_total`` and ``fps``, with the flag ``partial_video`` where not all frames are used.
 
     Raises:
         GenmeterError: ``unsupported_media`` for anything but an image or a video, ``empty_media`` without pixels.
     """
     flags: tuple[str, ...] = ()
+    detail: dict[str, Scalar] = {}
     if isinstance(media, ImageMedia):
         if 0 in media.pixels.shape:
             raise GenmeterError("empty_media", "the image holds no pixels")
@@ -120,12 +123,13 @@ def prepare(media: object, view: View, how: Recipe) -> Prepared:
         if 0 in media.frames.shape:
             raise GenmeterError("empty_media", "the video holds no frames")
         frames = list(media.frames)
+        flags, detail = partial(media), facts(media)
     else:
         raise GenmeterError("unsupported_media", f"CLIP's image tower takes images, found {type(media).__name__}")
     out = np.empty((len(frames), how.size, how.size, 3), np.uint8)
     for i, frame in enumerate(frames):
         out[i] = _square(frame, how)
-    return Prepared((out,), np.ones(len(frames), np.float32), {}, media.flags + flags)
+    return Prepared((out,), np.ones(len(frames), np.float32), detail, media.flags + flags)
 
 
 def normalising(how: Recipe) -> Mapping[str, np.ndarray]:

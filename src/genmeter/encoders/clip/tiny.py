@@ -19,7 +19,6 @@ ARCHITECTURE = "tiny-clip-v1"
 MEAN = (0.5, 0.5, 0.5)
 STD = (0.25, 0.25, 0.25)
 
-_COUNTER = "num_batches_tracked"
 # Measured on a CPU, rounded up.
 _IMAGE_BYTES = 800_000
 _TEXT_BYTES = 500_000
@@ -61,23 +60,10 @@ class TinyClipBackend:
         """
         import torch
 
-        from genmeter.encoders.clip.tiny_network import TinyClip
+        from genmeter.encoders.clip.tiny_network import TinyClip, fill
 
         network = TinyClip()
-        expected = {k: tuple(v.shape) for k, v in network.state_dict().items() if not k.endswith(_COUNTER)}
-        found = {name: tuple(array.shape) for name, array in tensors.items()}
-        wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-        if wrong:
-            name = wrong[0]
-            raise GenmeterError(
-                "weights_mismatch",
-                f"{self._model}: {len(wrong)} tensors do not fit {ARCHITECTURE}; {name}: found "
-                f"{found.get(name, 'nothing')}, expected {expected.get(name, 'nothing')}",
-                "fetch the weights again with `genmeter models fetch`",
-            )
-        state = {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in tensors.items()}
-        network.load_state_dict(state, strict=False)
-        network.eval().requires_grad_(False)
+        fill(network, tensors, self._model, ARCHITECTURE)
         self._network = network.to(device, torch.float16 if half else torch.float32)
         self._network.image.to(memory_format=torch.channels_last)
         self._device = device

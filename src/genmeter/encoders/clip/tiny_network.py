@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from genmeter.encoders.clip import tiny_tokens
+from genmeter.errors import GenmeterError
 
 IMAGE_SIZE = 96
 EMBED_DIM = 256
+COUNTER = "num_batches_tracked"
+"""End of the names of tensors that a checkpoint leaves out."""
 
 _WIDTHS = (48, 96, 128)
 _MAP_WIDTH = 64
@@ -28,18 +33,23 @@ _FAR = -12.0
 _APART, _APART_WIDTH = 1.08, 0.16
 
 
-class _Conv(nn.Sequential):
+_Size = int | tuple[int, int]
+
+
+class Conv(nn.Sequential):
     """Convolution and batch normalisation."""
 
-    def __init__(self, inner: int, outer: int, size: int = 3, stride: int = 1, padding: int = 1) -> None:
+    def __init__(self, inner: int, outer: int, size: _Size = 3, stride: _Size = 1, padding: _Size = 1) -> None:
         super().__init__(nn.Conv2d(inner, outer, size, stride, padding, bias=False), nn.BatchNorm2d(outer))
 
 
-class _Residual(nn.Module):
+class Residual(nn.Module):
+    """Two convolutions of one width, added to what came in."""
+
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.first = _Conv(width, width)
-        self.second = _Conv(width, width)
+        self.first = Conv(width, width)
+        self.second = Conv(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.relu(x + self.second(F.relu(self.first(x))))
@@ -68,11 +78,11 @@ class ImageTower(nn.Module):
         super().__init__()
         a, b, c = _WIDTHS
         fine, coarse = _MAP_WIDTH * (IMAGE_SIZE // 16) ** 2, 7 * (IMAGE_SIZE // 8) ** 2
-        self.stem = _Conv(7, a, size=4, stride=4, padding=0)
-        self.down1 = _Conv(a, b, stride=2)
-        self.stage1 = _Residual(b)
-        self.down2 = _Conv(b, c, stride=2)
-        self.stage2 = _Residual(c)
+        self.stem = Conv(7, a, size=4, stride=4, padding=0)
+        self.down1 = Conv(a, b, stride=2)
+        self.stage1 = Residual(b)
+        self.down2 = Conv(b, c, stride=2)
+        self.stage2 = Residual(c)
         self.narrow = nn.Conv2d(c, _MAP_WIDTH, 1)
         self.fine_norm = nn.BatchNorm1d(fine)
         self.coarse_norm = nn.BatchNorm1d(coarse)
@@ -98,7 +108,7 @@ class ImageTower(nn.Module):
         return embedded
 
 
-class _Layer(nn.Module):
+class Layer(nn.Module):
     """One pre-norm transformer layer."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -125,12 +135,11 @@ class _Layer(nn.Module):
         return grown
 
 
-def _nearness() -> torch.Tensor:
-    """(heads, L, L) what is added to attention: words are first read with their neighbours.
+def nearness(length: int) -> torch.Tensor:
+    """(4, length, length) what is added to attention: words are first read with their neighbours.
 
     One head looks back, one ahead, one to both sides, and one everywhere.
     """
-    length = tiny_tokens.CONTEXT_LENGTH
     ahead = torch.arange(length)[None] - torch.arange(length)[:, None]
     distance = ahead.abs().float()
     far = torch.full_like(distance, _FAR)
@@ -141,20 +150,23 @@ def _nearness() -> torch.Tensor:
 class TextTower(nn.Module):
     """(n, L) token ids, L up to the context length, to (n, EMBED_DIM). Padding takes no part.
 
-    Learned queries gather the words: each can ask after one part of the picture.
+    Learned queries gather the words: each can ask after one part of what is described.
+
+    Args:
+        size: Number of token ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = tiny_tokens.SIZE) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(tiny_tokens.SIZE, _TEXT_WIDTH)
+        self.tokens = nn.Embedding(size, _TEXT_WIDTH)
         self.positions = nn.Parameter(torch.zeros(tiny_tokens.CONTEXT_LENGTH, _TEXT_WIDTH))
-        self.layers = nn.ModuleList(_Layer(_TEXT_WIDTH, _TEXT_HEADS) for _ in range(_TEXT_LAYERS))
+        self.layers = nn.ModuleList(Layer(_TEXT_WIDTH, _TEXT_HEADS) for _ in range(_TEXT_LAYERS))
         self.norm = nn.LayerNorm(_TEXT_WIDTH)
         self.queries = nn.Linear(_TEXT_WIDTH, _QUERIES)
         self.values = nn.Linear(_TEXT_WIDTH, _TEXT_WIDTH // 2)
         self.hidden = nn.Linear(_QUERIES * _TEXT_WIDTH // 2, _TEXT_HIDDEN)
         self.projection = nn.Linear(_TEXT_HIDDEN, EMBED_DIM)
-        self.register_buffer("nearness", _nearness(), persistent=False)
+        self.register_buffer("nearness", nearness(tiny_tokens.CONTEXT_LENGTH), persistent=False)
         nn.init.normal_(self.tokens.weight, std=0.3)
         nn.init.normal_(self.positions, std=0.1)
 
@@ -163,8 +175,8 @@ class TextTower(nn.Module):
         length = ids.shape[1]
         used = ids != tiny_tokens.PAD
         x = self.tokens(ids) + self.positions[:length]
-        nearness = cast(torch.Tensor, self.nearness)[:, :length, :length]
-        mask = nearness.masked_fill(~used[:, None, None, :], 100 * _FAR)
+        near = cast(torch.Tensor, self.nearness)[:, :length, :length]
+        mask = near.masked_fill(~used[:, None, None, :], 100 * _FAR)
         for layer in self.layers:
             x = layer(x, mask)
         x = self.norm(x)
@@ -176,6 +188,34 @@ class TextTower(nn.Module):
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         embedded: torch.Tensor = self.projection(self.features(ids))
         return embedded
+
+
+def fill(network: nn.Module, tensors: Mapping[str, np.ndarray], model: str, architecture: str) -> None:
+    """Fill a tiny network in float32, whatever the tensors are stored in, and freeze it.
+
+    Args:
+        network: The module, with random weights.
+        tensors: All tensors by name, without the counters of batch normalisation.
+        model: The entry's id, for messages.
+        architecture: The network's name, for messages.
+
+    Raises:
+        GenmeterError: ``weights_mismatch`` naming a tensor that is missing, left over or misshapen.
+    """
+    expected = {k: tuple(v.shape) for k, v in network.state_dict().items() if not k.endswith(COUNTER)}
+    found = {name: tuple(array.shape) for name, array in tensors.items()}
+    wrong = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    if wrong:
+        name = wrong[0]
+        raise GenmeterError(
+            "weights_mismatch",
+            f"{model}: {len(wrong)} tensors do not fit {architecture}; {name}: found "
+            f"{found.get(name, 'nothing')}, expected {expected.get(name, 'nothing')}",
+            "fetch the weights again with `genmeter models fetch`",
+        )
+    state = {name: torch.from_numpy(np.array(array, dtype=np.float32)) for name, array in tensors.items()}
+    network.load_state_dict(state, strict=False)
+    network.eval().requires_grad_(False)
 
 
 class TinyClip(nn.Module):

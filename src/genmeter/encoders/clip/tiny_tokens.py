@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -35,7 +36,6 @@ _CHARACTERS = """
     小大巨左右侧下顶底间央心部背景
 """
 VOCABULARY = (*_WORDS.split(), *"".join(_CHARACTERS.split()))
-_IDS = {word: index for index, word in enumerate(VOCABULARY, start=END + 1)}
 SIZE = END + 1 + len(VOCABULARY) + BUCKETS
 """Number of token ids."""
 
@@ -50,7 +50,15 @@ def pieces(text: str) -> list[str]:
 
 
 class TinyTokenizer:
-    """From text to (:data:`CONTEXT_LENGTH`,) int64 ids between a start and an end token, padded with zeros."""
+    """From text to (:data:`CONTEXT_LENGTH`,) int64 ids between a start and an end token, padded with zeros.
+
+    Args:
+        vocabulary: The pieces with ids of their own, in the order of a network's training.
+    """
+
+    def __init__(self, vocabulary: Sequence[str] = VOCABULARY) -> None:
+        self._ids = {word: index for index, word in enumerate(vocabulary, start=END + 1)}
+        self.size = END + 1 + len(vocabulary) + BUCKETS
 
     def __call__(self, text: str) -> Tokens:
         """Tokenize any string; never raises."""
@@ -58,15 +66,18 @@ class TinyTokenizer:
         ids = np.full(CONTEXT_LENGTH, PAD, dtype=np.int64)
         kept = found[: CONTEXT_LENGTH - 2]
         ids[0] = START
-        ids[1 : 1 + len(kept)] = [piece_id(piece) for piece in kept]
+        ids[1 : 1 + len(kept)] = [self.piece_id(piece) for piece in kept]
         ids[1 + len(kept)] = END
         return Tokens(ids, len(found) + 2, len(kept) < len(found))
 
+    def piece_id(self, piece: str) -> int:
+        """The id of one piece: its own, or that of a bucket."""
+        known = self._ids.get(piece)
+        if known is not None:
+            return known
+        # Lone surrogates cannot be encoded otherwise.
+        return self.size - BUCKETS + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % BUCKETS
 
-def piece_id(piece: str) -> int:
-    """The id of one piece: its own, or that of a bucket."""
-    known = _IDS.get(piece)
-    if known is not None:
-        return known
-    # Lone surrogates cannot be encoded otherwise.
-    return SIZE - BUCKETS + zlib.crc32(piece.encode("utf-8", "surrogatepass")) % BUCKETS
+
+piece_id = TinyTokenizer().piece_id
+"""The id of one piece in the tiny CLIP's own vocabulary."""

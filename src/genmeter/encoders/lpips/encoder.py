@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from genmeter.contract import EncoderSpec, Feature, Media, Precision, Prepared, View
+from genmeter.contract import Decoding, EncoderSpec, Feature, Media, Precision, Prepared, View
 from genmeter.encoders.lpips import preprocessing
 from genmeter.errors import GenmeterError
 
@@ -57,6 +57,10 @@ class LpipsEncoder:
         self._probe = dict(entry.extra.get("probe", {}))
         self._constants = {key: entry.preprocessing[key] for key in ("mean", "std") if key in entry.preprocessing}
         self._network: LpipsNetwork | None = None
+
+    def decoding(self, view: View) -> Decoding:
+        """Every frame of a video: two videos are compared frame by frame, so none may be left out unseen."""
+        return {}
 
     def prepare(self, media: Media, view: View) -> Prepared:
         """One half of a pair; see :func:`genmeter.encoders.lpips.preprocessing.prepare`."""

@@ -40,12 +40,14 @@ def prepare(media: Media, view: View) -> Prepared:
             Pillow's antialiased bicubic filter on bytes).
 
     Returns:
-        One array (k, H, W, 3) uint8; ``detail.size`` is the size before any resizing, as WIDTHxHEIGHT.
+        One array (k, H, W, 3) uint8; ``detail.size`` is the size before any resizing, as WIDTHxHEIGHT, and
+        ``detail.frames_used`` the number of frames of a video.
 
     Raises:
         GenmeterError: ``unsupported_media`` for anything but an image or a video, ``empty_media`` without pixels.
     """
     flags: tuple[str, ...] = ()
+    detail: dict[str, Scalar] = {}
     if isinstance(media, ImageMedia):
         alpha: Alpha = "drop" if view.get("alpha") == "drop" else "white"
         frames = media.rgb(alpha)[None]
@@ -53,6 +55,7 @@ def prepare(media: Media, view: View) -> Prepared:
             flags = ("alpha_composited",)
     elif isinstance(media, VideoMedia):
         frames = media.frames
+        detail["frames_used"] = len(frames)
     else:
         raise GenmeterError("unsupported_media", f"LPIPS compares images, found {type(media).__name__}")
     if 0 in frames.shape:
@@ -64,7 +67,7 @@ def prepare(media: Media, view: View) -> Prepared:
     return Prepared(
         arrays=(np.ascontiguousarray(frames),),
         weights=np.ones(len(frames), np.float32),
-        detail={"size": size},
+        detail={**detail, "size": size},
         flags=media.flags + flags,
     )
 
@@ -106,7 +109,7 @@ def join(parts: Sequence[Prepared], view: View, least: int) -> Prepared:
             f"the images are {scored}; this network needs at least {least} pixels on each side",
             f"set lpips.resize to a number of at least {least} to enlarge them",
         )
-    detail: dict[str, Scalar] = {"size": scored}
+    detail = {**first.detail, "size": scored}
     for role, part in zip(_ROLES, parts, strict=True):
         if part.detail.get("size", scored) != scored:
             detail[f"{role}_size"] = part.detail["size"]
