@@ -20,6 +20,7 @@ import tiny_clip_captions as captions
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from tiny_training import contrast, deterministic, ids_of, optimizer_of, pace, save, text_features
 from torch import nn
 
 from genmeter.encoders.clip import tiny_tokens
@@ -36,6 +37,7 @@ HELD_OUT_SEEDS = 16_384
 """Scenes of the seeds below this are never trained on, nor any scene that equals one of them in all fields."""
 DRAWN = ((256, 256), (256, 192), (192, 256), (192, 192), (160, 120), (128, 128))
 LANGUAGES = ("en", "zh")
+TOKENIZER = tiny_tokens.TinyTokenizer()
 FILLERS = (
     *(tiny_tokens.piece_id(p) for p in ("by", ";", ":", "pattern", "next", "depicting", "shows", "与")),
     *range(tiny_tokens.SIZE - tiny_tokens.BUCKETS, tiny_tokens.SIZE),
@@ -90,20 +92,6 @@ def to_tensor(pixels: np.ndarray) -> torch.Tensor:
     return ((x - torch.tensor(MEAN)) / torch.tensor(STD)).permute(0, 3, 1, 2)
 
 
-def ids_of(texts: list[str], rng: np.random.Generator | None = None) -> np.ndarray:
-    """(n, L) token ids cut to the longest text; some get words without meaning when ``rng`` is given."""
-    tokenizer = tiny_tokens.TinyTokenizer()
-    ids = np.stack([tokenizer(text).ids for text in texts])
-    if rng is not None:
-        for row in np.flatnonzero(rng.random(len(ids)) < 0.15):
-            for _ in range(int(rng.integers(1, 4))):
-                at = int(rng.integers(1, int((ids[row] != 0).sum())))
-                if ids[row, -2] == 0:
-                    ids[row, at + 1 :] = ids[row, at:-1]
-                    ids[row, at] = FILLERS[int(rng.integers(len(FILLERS)))]
-    return ids[:, : int((ids != 0).any(axis=0).sum())]
-
-
 class Guides(nn.Module):
     """Linear readings of a scene's fields from either tower's hidden layer; they speed training up and are dropped."""
 
@@ -135,20 +123,6 @@ class Guides(nn.Module):
         return torch.stack(losses).sum()
 
 
-def contrast(logits: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
-    """Symmetric contrastive loss, to which the false captions are more texts that no image owns.
-
-    Args:
-        logits: (n, 2n): images against their own captions in order, then the false ones.
-        truth: (n, 2n) bool, which captions are true of which images; a true one is never a negative.
-    """
-    negatives = logits.masked_fill(truth, -torch.inf)
-    own = torch.diagonal(logits)
-    of_image = F.softplus(torch.logsumexp(negatives, dim=1) - own)
-    of_text = F.softplus(torch.logsumexp(negatives[:, : len(own)], dim=0) - own)
-    return (of_image.mean() + of_text.mean()) / 2
-
-
 def batches(
     pixels: np.ndarray, tables: np.ndarray, size: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -177,53 +151,27 @@ def texts_of(tables: np.ndarray, rng: np.random.Generator) -> tuple[list[str], n
     return texts, np.stack([c.table for c in claims]), full
 
 
-def text_features(model: TinyClip, ids: np.ndarray) -> torch.Tensor:
-    """The text tower's hidden layer, in three passes of texts of like length: padding costs as much as words."""
-    lengths = (ids != 0).sum(axis=1)
-    order = np.argsort(lengths, kind="stable")
-    parts = [
-        model.text.features(torch.from_numpy(np.ascontiguousarray(ids[rows, : lengths[rows].max()])))
-        for rows in np.array_split(order, 3)
-    ]
-    return torch.cat(parts)[torch.from_numpy(np.argsort(order, kind="stable"))]
-
-
-def pace(part: float) -> float:
-    """The learning rate after ``part`` of the training, as a share of the highest: up over a twentieth, then down."""
-    return part / 0.05 + 0.01 if part < 0.05 else 0.01 + 0.99 * float(np.cos((part - 0.05) / 0.95 * np.pi / 2) ** 2)
-
-
 def train(args: argparse.Namespace) -> None:
     """Train and store the weights in float16."""
-    torch.manual_seed(args.seed)
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.set_num_threads(args.threads)
+    deterministic(args.seed, args.threads)
     rng = np.random.default_rng([args.seed, 11])
     started = time.perf_counter(), time.process_time()
     pixels, tables = load_pool(args.pool, args.pool_file)
     model = TinyClip().to(memory_format=torch.channels_last)
     guides = Guides(model.image.hidden.out_features, model.text.hidden.out_features)
     scale = nn.Parameter(torch.tensor(np.log(14.0), dtype=torch.float32))
-    decayed = [p for m in (model, guides) for p in m.parameters() if p.ndim > 1]
-    others = [p for m in (model, guides) for p in m.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": 0.05}, {"params": [*others, scale], "weight_decay": 0.0}],
-        lr=args.rate,
-        betas=(0.9, 0.98),
-        fused=True,
-    )
+    optimizer, clipped = optimizer_of([model, guides], scale, args.rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: pace(step / args.steps))
     stream = batches(pixels, tables, args.batch, rng)
     model.train()
     for step in range(args.steps):
         batch, truth_tables = next(stream)
         texts, claims, full = texts_of(truth_tables, rng)
-        ids = ids_of(texts, rng)
+        ids = ids_of(TOKENIZER, texts, FILLERS, rng)
         truth = torch.from_numpy(captions.holds(claims, truth_tables))
         targets = Guides.targets(truth_tables)
         image_hidden = model.image.features(to_tensor(batch).contiguous(memory_format=torch.channels_last))
-        text_hidden = text_features(model, ids)
+        text_hidden = text_features(model.text, ids)
         images = F.normalize(model.image.projection(image_hidden), dim=1)
         sentences = F.normalize(model.text.projection(text_hidden), dim=1)
         loss = contrast(images @ sentences.T * scale.exp(), truth)
@@ -233,7 +181,7 @@ def train(args: argparse.Namespace) -> None:
         total = loss + args.guide * (guide_image + guide_text)
         optimizer.zero_grad(set_to_none=True)
         total.backward()
-        nn.utils.clip_grad_norm_([*decayed, *others], 2.0)
+        nn.utils.clip_grad_norm_(clipped, 2.0)
         optimizer.step()
         schedule.step()
         with torch.no_grad():
@@ -259,21 +207,6 @@ def load_pool(size: int, file: Path | None) -> tuple[np.ndarray, np.ndarray]:
     if file is not None:
         np.savez(file, pixels=pixels, tables=tables)
     return pixels, tables
-
-
-def save(model: TinyClip, path: Path) -> None:
-    """Write all tensors but the counters of batch normalisation as float16."""
-    from safetensors.numpy import save_file
-
-    from genmeter.weights.digest import tensors_digest
-
-    tensors = {
-        name: np.ascontiguousarray(value.detach().numpy().astype(np.float16))
-        for name, value in model.state_dict().items()
-        if not name.endswith("num_batches_tracked")
-    }
-    save_file(tensors, path)
-    print(f"{path.name}: {path.stat().st_size} bytes, digest {tensors_digest(tensors)}", flush=True)
 
 
 def main() -> None:

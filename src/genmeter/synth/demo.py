@@ -22,13 +22,13 @@ TASKS: dict[str, Callable[[Path, int, int], Iterator[Line]]] = {
 
 
 def write_demo(folder: Path, n: int = 24, seed: int = 0, tasks: Sequence[str] = tuple(TASKS)) -> Path:
-    """Write a demo run; equal arguments write equal pixels and equal lines.
+    """Write a demo run; equal arguments write equal media and equal lines.
 
     Args:
         folder: Where ``samples.jsonl``, ``inputs/``, ``outputs/`` and ``references/`` go; made if missing. Files of
             the same names are replaced.
-        n: Lines of each task type. The cases repeat, on new pictures, after the last one.
-        seed: Which pictures.
+        n: Lines of each task type. The cases repeat, on new media, after the last one.
+        seed: Which pictures and sounds.
         tasks: Keys of :data:`TASKS`.
 
     Returns:

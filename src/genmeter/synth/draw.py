@@ -19,13 +19,15 @@ _REGIONS = {
 _RADIUS = {"small": 0.075, "large": 0.145}  # fraction of the picture's shorter side
 
 
-def draw(scene: Scene, width: int = 256, height: int = 256) -> np.ndarray:
+def draw(scene: Scene, width: int = 256, height: int = 256, shift: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
     """Draw a scene.
 
     Args:
         scene: What to draw.
         width: Pixels, at least 16.
         height: Pixels, at least 16.
+        shift: How far all shapes stand to the right and below where the scene puts them, in pixels; the background
+            stays.
 
     Returns:
         (height, width, 3) uint8, sRGB.
@@ -44,6 +46,7 @@ def draw(scene: Scene, width: int = 256, height: int = 256) -> np.ndarray:
     canvas = _paint(scene.background, scene.background_texture, x, y, unit, rng, contrast=0.14)
     for group in scene.groups:
         for cx, cy, radius in _spots(group, width, height, rng):
+            cx, cy = cx + shift[0], cy + shift[1]
             box = _box(cy, radius, height), _box(cx, radius, width)
             u, v = x[box] - cx, y[box] - cy
             distance = _distance(group.shape, u, v, radius, rng.uniform(-0.35, 0.35))
