@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import json
 import re
+import wave
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -58,13 +60,15 @@ def test_the_page_is_whole_and_asks_nobody(text: str) -> None:
     page = Page(text)
     assert page.open == []
     names = {tag for tag, _ in page.tags}
-    assert not names & {"script", "link", "iframe", "object", "embed", "form", "base"}
+    assert not names & {"link", "iframe", "object", "embed", "form", "base"}
+    assert [attrs for tag, attrs in page.tags if tag == "script"] == [{}], "one script, in the page itself"
     for tag, attrs in page.tags:
         assert "style" not in attrs, tag
         assert not [name for name in attrs if name.startswith("on")], tag
         for name in ("src", "href", "srcset", "poster", "xlink:href"):
             value = attrs.get(name)
-            assert value is None or value.startswith(("data:image/jpeg;base64,", "#")), (tag, name)
+            allowed = ("data:image/jpeg;base64,", "data:audio/", "data:video/", "#")
+            assert value is None or value.startswith(allowed), (tag, name)
     assert "url(" not in text
     assert "@import" not in text
 
@@ -72,14 +76,15 @@ def test_the_page_is_whole_and_asks_nobody(text: str) -> None:
 def test_the_content_policy_allows_the_page_and_nothing_else(text: str) -> None:
     policy = html.unescape(re.search(r'Content-Security-Policy" content="([^"]+)"', text)[1])
     assert "default-src 'none'" in policy
-    assert "script-src" not in policy
-    style = re.search(r"<style>(.*?)</style>", text, re.DOTALL)[1]
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        [content] = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
 
 
 def test_what_samples_say_is_text(text: str) -> None:
-    assert "<script" not in text
+    assert text.count("<script") == 1
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
@@ -99,7 +104,10 @@ def test_it_shows_numbers_reasons_and_pictures(run: Path, text: str) -> None:
         "run.json",
     ):
         assert needed in text, needed
-    assert text.count("<img ") == 2 * 2 * (WORST + BEST)
+    gallery = len(data.gallery())
+    assert 36 <= gallery < 40, "a run of 40 is not shown whole; its ends are"
+    shown = 2 * 2 * (WORST + BEST) + sum(len(sample.every) for sample in data.gallery())
+    assert text.count("<img ") + text.count('class="missing"') == shown
     assert text.count('<svg class="chart"') == 2
     assert data.summary["snapshot"] in text
 
@@ -140,7 +148,7 @@ def one_picture(tmp_path: Path, **changes: Any) -> Path:
 
 
 def test_a_picture_is_shown(tmp_path: Path) -> None:
-    assert write_report(one_picture(tmp_path)).read_text().count("<img ") == 1
+    assert write_report(one_picture(tmp_path)).read_text().count("<img ") == 2, "among the worst, and in the gallery"
     assert "<img " not in write_report(tmp_path / "run", thumbnails=False).read_text()
 
 
@@ -186,10 +194,70 @@ def test_pictures_are_few_and_small(tmp_path: Path) -> None:
 
     digest = image(tmp_path / "big.png", 1, (1200, 900))
     thumbs = Thumbnails([tmp_path], count=3)
-    made = [thumbs.make("big.png", digest) for _ in range(5)]
-    assert [bool(uri) for uri, _ in made] == [True] * 3 + [False] * 2
-    assert len(made[0][0]) < 30_000
-    assert Thumbnails([tmp_path], total=0).make("big.png", digest)[0] == ""
+    made = [thumbs.show("big.png", digest) for _ in range(5)]
+    assert [bool(shown.src) for shown in made] == [True] * 3 + [False] * 2
+    assert len(made[0].src) < 30_000
+    assert Thumbnails([tmp_path], total=0).show("big.png", digest).src == ""
+
+
+def gallery_of(text: str) -> list[dict[str, str | None]]:
+    return [attrs for _, attrs in Page(text).tags if "data-line" in attrs]
+
+
+def test_the_gallery_has_every_score_to_sort_by(run: Path, text: str) -> None:
+    data = gather(run)
+    shots = gallery_of(text)
+    assert [int(shot["data-line"] or 0) for shot in shots] == [shown.line for shown in data.gallery()]
+    names = list(data.summary["metrics"])
+    for shot, shown in zip(shots, data.gallery(), strict=True):
+        for index, name in enumerate(names):
+            score = shown.scores.get(name, "bad_line")
+            found = shot.get(f"data-m{index}")
+            assert (found is None) == isinstance(score, str), "no score, nothing to sort by"
+            assert found is None or float(found) == score
+    assert "decode_failed" in {score for shown in data.gallery() for score in shown.scores.values()}
+
+
+def test_the_gallery_is_a_bounded_cross_section_and_the_same_each_time(tmp_path: Path) -> None:
+    rows = [row(i, scored(i / 1000)) for i in range(2000)]
+    folder = write_run(tmp_path / "a", rows, run_json())
+    first, second = gather(folder).gallery(), gather(folder).gallery()
+    assert [s.line for s in first] == [s.line for s in second]
+    assert {2000, 1999, 1998, 1, 2, 3} <= {s.line for s in first}, "the ends of the metric"
+    assert len(first) == 36 + 6
+    middle = [s.line for s in first if 3 < s.line < 1998]
+    assert 700 < float(np.mean(middle)) < 1300, "drawn from all of the run"
+
+
+def tone(path: Path, seconds: float = 1.0, rate: int = 16_000) -> str:
+    values = (np.sin(np.arange(int(seconds * rate)) * 0.2) * 9000).astype("<i2")
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(values.tobytes())
+    return "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def played(uri: str) -> np.ndarray:
+    """What a browser would get: the first stream of a data: URI, decoded."""
+    import av
+
+    with av.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as file:
+        return np.concatenate([frame.to_ndarray().ravel() for frame in file.decode(file.streams[0])])
+
+
+def test_sounds_are_played_and_long_ones_say_what_is_left_out(tmp_path: Path) -> None:
+    from genmeter.report.thumbs import Thumbnails
+
+    short, long = tone(tmp_path / "short.wav"), tone(tmp_path / "long.wav", 15.0)
+    with Thumbnails([tmp_path]) as thumbs:
+        one, two = thumbs.show("short.wav", short), thumbs.show("long.wav", long)
+    assert (one.kind, one.note) == ("audio", "")
+    assert np.std(played(one.src)) == pytest.approx(9000 / 32768 / np.sqrt(2), rel=0.1)
+    assert two.note == "the first 12 of 15 s"
+    assert 12 * 32_000 <= len(played(two.src)) < 12.3 * 32_000
+    assert len(two.src) < 200_000
 
 
 def test_a_run_without_scores_or_run_json(tmp_path: Path) -> None:
@@ -255,3 +323,23 @@ def test_ticks_are_round_and_inside() -> None:
 def test_run_json_is_shown_as_it_is(run: Path, text: str) -> None:
     shown = html.unescape(re.search(r"<pre>(.*?)</pre>", text, re.DOTALL)[1])
     assert json.loads(shown) == json.loads((run / "run.json").read_text())
+
+
+@pytest.mark.parametrize("size", [(64, 96), (31, 47), (1, 1), (300, 400)])
+def test_video_frames_become_a_small_clip_that_lasts_as_long(size: tuple[int, int]) -> None:
+    import av
+
+    from genmeter.contract import VideoMedia
+    from genmeter.report.players import encode_video
+
+    grey = np.linspace(40, 200, 12).astype(np.uint8)
+    frames = np.broadcast_to(grey[:, None, None, None], (12, *size, 3)).copy()
+    media = VideoMedia(frames, np.arange(12) / 6, (), {"frames_total": 120, "duration_s": 2.0})
+    src, note = encode_video(media)
+    assert note == "12 of 120 frames"
+    with av.open(io.BytesIO(base64.b64decode(src.partition(",")[2]))) as file:
+        found = [frame.to_ndarray(format="gray") for frame in file.decode(video=0)]
+        assert float(file.duration) / av.time_base == pytest.approx(2.0, abs=0.2)
+    assert len(found) == 12
+    assert max(found[0].shape) <= 208
+    np.testing.assert_allclose([f.mean() for f in found], grey, atol=16)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import math
+import zlib
 from array import array
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,8 @@ from genmeter.errors import GenmeterError
 from genmeter.report.text import clean
 
 WORST, BEST = 12, 6
+# The gallery: at most so many samples, of which a cross-section and the first extremes of every metric.
+GALLERY, CROSS, GALLERY_EXTREMES = 96, 36, 3
 _MAX_INPUTS = 6
 # A data: URI above this is not kept for a thumbnail.
 _MAX_VALUE = 512_000
@@ -33,6 +37,8 @@ class Shown(NamedTuple):
         facts: Short (name, value) pairs of the score's detail.
         flags: Flags of the score.
         inputs: What was scored: mappings with role, value (a string) and digest.
+        every: The same for all metrics of the sample, each asset once.
+        scores: What every metric says of the sample: its score (of a set metric the influence), or why there is none.
     """
 
     line: int
@@ -42,6 +48,8 @@ class Shown(NamedTuple):
     facts: tuple[tuple[str, str], ...]
     flags: tuple[str, ...]
     inputs: tuple[Mapping[str, str], ...]
+    every: tuple[Mapping[str, str], ...] = ()
+    scores: Mapping[str, float | str] = {}
 
 
 class Extremes:
@@ -79,6 +87,27 @@ class Extremes:
         return [shown for shown in ranked if shown.line not in lines]
 
 
+class Cross:
+    """A cross-section of a run: samples drawn by a hash of their line, so that a rerun shows the same ones."""
+
+    def __init__(self, size: int = CROSS) -> None:
+        self._size = size
+        self._heap: list[tuple[int, int, Shown]] = []
+
+    def add(self, record: Record) -> None:
+        """Consider one line, scored or not."""
+        order = -zlib.crc32(b"%d" % record.line)
+        if len(self._heap) < self._size:
+            heapq.heappush(self._heap, (order, record.line, _show(math.nan, record, {})))
+        elif order > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (order, record.line, _show(math.nan, record, {})))
+
+    @property
+    def samples(self) -> list[Shown]:
+        """The drawn samples, in no order."""
+        return [item[2] for item in self._heap]
+
+
 class Gathered(NamedTuple):
     """What the report is made of.
 
@@ -87,12 +116,22 @@ class Gathered(NamedTuple):
         summary: The summary, computed from the samples themselves.
         values: For each metric the (n,) scores; for a set metric the influences.
         extremes: For each metric its best and worst samples.
+        cross: A few samples whatever their scores.
     """
 
     run: dict[str, Any]
     summary: dict[str, Any]
     values: dict[str, np.ndarray]
     extremes: dict[str, Extremes]
+    cross: list[Shown] = []
+
+    def gallery(self) -> list[Shown]:
+        """The samples of the gallery in input order: a cross-section, and the first of each metric's extremes."""
+        chosen = {shown.line: shown for shown in self.cross}
+        for found in self.extremes.values():
+            for shown in (*found.worst[:GALLERY_EXTREMES], *found.best[:GALLERY_EXTREMES]):
+                chosen.setdefault(shown.line, shown)
+        return [chosen[line] for line in sorted(chosen)][:GALLERY]
 
 
 def gather(path: str | Path) -> Gathered:
@@ -101,7 +140,9 @@ def gather(path: str | Path) -> Gathered:
     config = mapping(run.get("config"))
     builder = SummaryBuilder(run, tuple(config.get("group_by") or ()), config.get("cluster_by"))
     extremes: dict[str, Extremes] = {}
+    cross = Cross()
     for record in iter_records(path):
+        cross.add(record)
         builder.add(record.eval_result, record.sample)
         entries = mapping(record.eval_result.get("metrics"))
         for name, column in builder.columns.items():
@@ -127,7 +168,7 @@ def gather(path: str | Path) -> Gathered:
         else:
             scores = np.array(column.values, dtype=np.float64)
             values[name] = scores[~np.isnan(scores)]
-    return Gathered(run, builder.build(), values, extremes)
+    return Gathered(run, builder.build(), values, extremes, cross.samples)
 
 
 def _show(score: float, record: Record, entry: Mapping[str, Any]) -> Shown:
@@ -140,7 +181,31 @@ def _show(score: float, record: Record, entry: Mapping[str, Any]) -> Shown:
         tuple(_facts(entry)),
         tuple(clean(flag, 40) for flag in entry.get("flags") or () if isinstance(flag, str))[:8],
         tuple(_inputs(record, entry)),
+        tuple(_all_inputs(record)),
+        _scores(record),
     )
+
+
+def _scores(record: Record) -> dict[str, float | str]:
+    """What every metric says of a line; a set metric says what the line does to the set's value."""
+    found: dict[str, float | str] = {}
+    for name, value in mapping(record.eval_result.get("metrics")).items():
+        entry = mapping(value)
+        score = mapping(entry.get("detail")).get("influence") if entry.get("scope") == "set" else entry.get("score")
+        if isinstance(score, (int, float)) and math.isfinite(score):
+            found[name] = float(score)
+        else:
+            found[name] = clean(mapping(entry.get("error")).get("code") or "", 40)
+    return found
+
+
+def _all_inputs(record: Record) -> list[Mapping[str, str]]:
+    """The assets of every metric, each once."""
+    found: dict[tuple[str, str], Mapping[str, str]] = {}
+    for value in mapping(record.eval_result.get("metrics")).values():
+        for item in _inputs(record, mapping(value)):
+            found.setdefault((item["role"], item["value"]), item)
+    return list(found.values())[:_MAX_INPUTS]
 
 
 def _prompt(sample: dict[str, Any]) -> str:

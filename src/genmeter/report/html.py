@@ -1,4 +1,4 @@
-"""report.html: one file that opens anywhere, asks no host for anything and runs no script."""
+"""report.html: one file that opens anywhere, asks no host for anything and runs one script, which sorts the gallery."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from genmeter.analysis.columns import mapping
 from genmeter.engine.store import write_atomic
 from genmeter.errors import CODES, FLAGS
+from genmeter.report.gallery import gallery, media
 from genmeter.report.text import (
     advice,
     applicable,
     clean,
     direction,
+    format_frames,
     format_mean,
     format_range,
     format_value,
@@ -57,7 +59,8 @@ def write_report(
 
     gathered = gather(run_dir)
     roots = recorded(gathered.run, media_roots) if thumbnails else []
-    page = render_report(gathered, Thumbnails(roots) if thumbnails else None)
+    with Thumbnails(roots) as media:
+        page = render_report(gathered, media if thumbnails else None)
     path = Path(out) if out is not None else Path(run_dir) / "report.html"
     if path.is_dir():
         path = path / "report.html"
@@ -80,23 +83,30 @@ def render_report(gathered: Gathered, thumbs: Thumbnails | None = None) -> str:
     )
     loader = environment.loader
     assert loader is not None
-    css = loader.get_source(environment, "report.css")[0].replace("\r\n", "\n")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    css, script = (loader.get_source(environment, f"report.{end}")[0].replace("\r\n", "\n") for end in ("css", "js"))
     summary = gathered.summary
     names = list(summary["metrics"])
     return environment.get_template("report.html").render(
         css=Markup(css),
-        policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'",
+        script=Markup(script),
+        policy=f"default-src 'none'; style-src {_pinned(css)}; script-src {_pinned(script)}; img-src data:; "
+        "media-src data:; base-uri 'none'; form-action 'none'",
         name=clean(summary.get("name") or summary.get("run_id") or "run", 120),
         summary=summary,
         notes=[clean(note, 500) for note in summary.get("notes") or ()],
         metrics=[_metric(name, gathered, thumbs) for name in names[:_MAX_METRICS]],
         more_metrics=names[_MAX_METRICS:],
+        gallery=gallery(gathered, thumbs, _MAX_METRICS),
         failures=_failures(summary),
         flags=_flags(summary),
         provenance=_provenance(gathered),
         run_json=_pretty(gathered.run),
     )
+
+
+def _pinned(text: str) -> str:
+    """The one inline style or script that the page's content policy lets through."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _metric(name: str, gathered: Gathered, thumbs: Thumbnails | None) -> dict[str, Any]:
@@ -137,6 +147,8 @@ def _metric(name: str, gathered: Gathered, thumbs: Thumbnails | None) -> dict[st
 def _facts(metric: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What the text beside the chart says, as (label, value)."""
     facts: list[tuple[str, str]] = []
+    if frames := format_frames(metric.get("frames")):
+        facts.append(("read", frames))
     if metric["scope"] == "set":
         for key, value in mapping(metric.get("detail")).items():
             if isinstance(value, float):
@@ -177,7 +189,7 @@ def _groups(metric: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
                 "rows": [
                     {
                         "name": clean(bucket, 80) or "(empty)",
-                        "value": format_mean(s["mean"], s["interval95"]),
+                        "value": format_mean(s["mean"], s["interval95"]) or format_value(s.get("score")),
                         "scored": scored_of(s["n"]),
                         "chart": None if s["mean"] is None else charts.whisker(s["mean"], s["interval95"], low, high),
                     }
@@ -189,11 +201,7 @@ def _groups(metric: Mapping[str, Any], values: Any) -> list[dict[str, Any]]:
 
 
 def _sample(shown: Shown, thumbs: Thumbnails | None) -> dict[str, Any]:
-    pictures = []
-    for item in shown.inputs:
-        picture, why = thumbs.make(item["value"], item["digest"]) if thumbs else ("", "")
-        label = clean(item["value"][:40] + "..." if item["value"].startswith("data:") else item["value"], 160)
-        pictures.append({"role": item["role"], "picture": picture, "why": why, "label": label})
+    pictures = [media(item, thumbs) for item in shown.inputs]
     return {**shown._asdict(), "score": format_value(shown.score), "pictures": pictures}
 
 

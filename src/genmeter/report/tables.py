@@ -11,6 +11,7 @@ from genmeter.report.text import (
     applicable,
     clean,
     direction,
+    format_frames,
     format_mean,
     format_range,
     format_value,
@@ -167,16 +168,10 @@ class _Printer:
 
     def _value(self, metric: Mapping[str, Any]) -> str:
         if metric.get("scope") != "set":
-            return format_mean(metric.get("mean"), metric.get("interval95")) or "no score"
-        if metric.get("score") is None:
-            return "see the sets" if metric.get("sets") else "no score"
-        text = format_value(metric["score"])
-        corrected, interval = (metric.get("detail") or {}).get("bias_corrected"), metric.get("interval95")
-        if corrected is not None:
-            text += f"\ncorrected {format_value(corrected)}"
-        if interval and None not in interval:
-            text += f"\n[{format_value(interval[0])}, {format_value(interval[1])}]"
-        return text
+            text = format_mean(metric.get("mean"), metric.get("interval95"))
+        else:
+            text = _set_text(metric) or _each_set(metric)
+        return "\n".join(part for part in (text or "no score", format_frames(metric.get("frames"))) if part)
 
     def _explain(self) -> None:
         """What each metric is, once, in words."""
@@ -243,7 +238,9 @@ class _Printer:
 
     def _groups(self, summary: Mapping[str, Any]) -> None:
         """Groups that were asked for, and small ones, in full; others by name, since summary.json has them all."""
-        paths = {path for m in summary["metrics"].values() for path, g in (m.get("groups") or {}).items() if len(g) > 1}
+        paths = {
+            path for m in summary["metrics"].values() for path in m.get("groups") or () if len(_buckets(m, path)) > 1
+        }
         asked = [path for path in summary.get("group_by") or () if path in paths]
         small = [p for p in sorted(paths.difference(asked)) if self._group_size(summary, p) <= _MAX_GROUP_ROWS]
         shown = [p for p in asked if self._group_size(summary, p) <= _MAX_GROUP_ROWS_ASKED]
@@ -261,7 +258,7 @@ class _Printer:
 
     @staticmethod
     def _group_size(summary: Mapping[str, Any], path: str) -> int:
-        return max(len((m.get("groups") or {}).get(path, {})) for m in summary["metrics"].values())
+        return max(len(_buckets(m, path)) for m in summary["metrics"].values())
 
     def _group_table(self, summary: Mapping[str, Any], path: str) -> None:
         from rich.text import Text
@@ -272,12 +269,9 @@ class _Printer:
         table.add_column(self._signs("Mean ± 95 %"), no_wrap=True)
         table.add_column("Scored", justify="right", overflow="fold")
         for name, metric in summary["metrics"].items():
-            if not metric["n"]["scored"]:
-                continue
-            for bucket, stats in (metric.get("groups") or {}).get(path, {}).items():
-                if not applicable(stats["n"]):
-                    continue
-                value = format_mean(stats.get("mean"), stats.get("interval95")) or "no score"
+            buckets = _buckets(metric, path)
+            for bucket, stats in buckets.items() if len(buckets) > 1 else ():
+                value = _set_text(stats) or format_mean(stats.get("mean"), stats.get("interval95")) or "no score"
                 cells = (clean(bucket, 60), _fold(clean(name, 60)), value, scored_of(stats["n"]))
                 table.add_row(*(Text(self._signs(cell), overflow="fold") for cell in cells))
         self.console.print(table)
@@ -291,6 +285,35 @@ class _Printer:
         for summary in self.summaries:
             for name, metric in summary["metrics"].items():
                 yield summary, name, metric
+
+
+def _buckets(metric: Mapping[str, Any], path: str) -> dict[str, Mapping[str, Any]]:
+    """The groups of a field that a metric has something to say about; a single one only repeats the whole."""
+    if not metric["n"]["scored"]:
+        return {}
+    return {b: stats for b, stats in ((metric.get("groups") or {}).get(path) or {}).items() if applicable(stats["n"])}
+
+
+def _set_text(found: Mapping[str, Any]) -> str:
+    """The value of a set, what bias makes of it with its interval, and N on both sides; empty where there is none."""
+    if found.get("score") is None:
+        return ""
+    detail, interval = found.get("detail") or {}, found.get("interval95")
+    lines = [format_value(found["score"])]
+    if detail.get("bias_corrected") is not None:
+        lines.append(f"corrected {format_value(detail['bias_corrected'])}")
+    if interval and None not in interval:
+        lines.append(f"[{format_value(interval[0])}, {format_value(interval[1])}]")
+    if detail.get("n_prediction") is not None and detail.get("n_reference") is not None:
+        lines.append(f"N {detail['n_prediction']:,} and {detail['n_reference']:,}")
+    return "\n".join(lines)
+
+
+def _each_set(metric: Mapping[str, Any]) -> str:
+    """The values of several sets, which are never pooled in silence; the table of groups says more."""
+    found = metric.get("sets") or {}
+    lines = [f"{clean(name, 24)} {format_value(each.get('score'))}" for name, each in list(found.items())[:_MAX_GROUPS]]
+    return "\n".join(lines + ["..."] * (len(found) > _MAX_GROUPS))
 
 
 def _fold(text: str) -> str:

@@ -92,6 +92,15 @@ def scored_of(n: Mapping[str, Any]) -> str:
     return f"{n['scored']:,} of {applicable(n):,}"
 
 
+def format_frames(frames: Any) -> str:
+    """``16 of 121 frames``, ``16 of 24 to 121 frames``; an empty string where all frames were read."""
+    if not isinstance(frames, Mapping) or not frames.get("used") or not frames.get("total"):
+        return ""
+    spans = (frames["used"], frames["total"])
+    used, total = (f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in spans)
+    return f"{used} of {total} frames"
+
+
 def format_range(bounds: Any) -> str:
     """``0 to 1``, ``0 and up``; an empty string when nothing is known."""
     if not isinstance(bounds, (list, tuple)) or len(bounds) != 2:
