@@ -16,7 +16,7 @@ from common import machine, save, table
 # The identity encoder that measures the engine alone is one of the tests' fakes.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "fakes"))
 
-BENCHMARKS = ("lpips_pairs", "engine")
+BENCHMARKS = ("lpips_pairs", "engine", "decode_audio", "clap_audio")
 
 
 def main() -> None:

@@ -11,9 +11,10 @@ from typing import Any
 from genmeter.analysis.summary import SummaryBuilder
 from genmeter.config import RunConfig
 from genmeter.contract import Json
+from genmeter.engine.journal import refuse_in_use
 from genmeter.engine.run import Observer, Progress, execute
 from genmeter.engine.session import Engine, Result, merged_config
-from genmeter.engine.store import write_atomic
+from genmeter.engine.store import sweep, write_atomic
 from genmeter.inputs.lines import iter_lines
 from genmeter.inputs.source import open_source
 from genmeter.schema import jsonio
@@ -113,7 +114,7 @@ def remove_run(folder: Path) -> None:
     """Remove what a run wrote into a directory, and nothing that somebody else put beside it.
 
     Raises:
-        ValueError: The folder holds files but no run, so it is probably not meant.
+        ValueError: The folder holds files but no run, so it is probably not meant; or another process runs on it.
     """
     if not folder.exists():
         return
@@ -121,8 +122,10 @@ def remove_run(folder: Path) -> None:
         raise ValueError(
             f"{folder} holds files but no genmeter run; nothing was removed. Give another directory with -o"
         )
+    refuse_in_use(folder / "journal.sqlite")
     for name in RUN_FILES + _JOURNAL:
         (folder / name).unlink(missing_ok=True)
+    sweep(folder)
     shutil.rmtree(folder / "features", ignore_errors=True)
 
 

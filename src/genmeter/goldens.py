@@ -2,8 +2,8 @@
 
 ``inputs`` of a case in a ``golden.json`` is one of
 
-- ``{"generator": NAME, "args": {...}}``: images drawn by a function here; with ``"texts": {"prompt": ...}`` beside
-  them where the metric reads one;
+- ``{"generator": NAME, "args": {...}}``: images or videos drawn by a function here; with ``"texts": {"prompt": ...}``
+  beside them where the metric reads one, and ``"count": N`` for that many equal samples where it is of a set;
 - ``{"features": {NEED: [[...]]}}``: what the encoder would return, so that the metric's own arithmetic is held to a
   value on every machine;
 - ``{"samples": [{"prediction": FILE, "prompt": TEXT, "references": [...]}]}``: files of other people, which are named
@@ -46,6 +46,7 @@ class GoldenCase:
         features: (k, d) features of each need, by name.
         samples: Files and texts by role, one mapping a sample.
         reduce: ``mean`` or ``difference`` of the samples' scores.
+        count: How many equal samples are made of drawn inputs.
         files: Of each file that ``samples`` name: ``sha256`` (empty where no source states it) and ``origin``.
     """
 
@@ -62,10 +63,11 @@ class GoldenCase:
     features: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     samples: tuple[Mapping[str, Any], ...] = ()
     reduce: str = "mean"
+    count: int = 1
     files: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def inputs(self) -> Roles:
-        """Role -> (H, W, 3) uint8 image."""
+        """Role -> (H, W, 3) uint8 image, or (T, H, W, 3) uint8 frames of a video."""
         return GENERATORS[self.generator](**self.args)
 
     def missing(self) -> list[str]:
@@ -87,7 +89,7 @@ class GoldenCase:
             record = {"output": images["prediction"], **({"prompt": self.texts["prompt"]} if self.texts else {})}
             if "reference" in images:
                 record["reference"] = images["reference"]
-            return [{"id": self.name, **record}]
+            return [{"id": f"{self.name} {i}" if i else self.name, **record} for i in range(self.count)]
         return [{"id": f"{self.name} {i}", **_record(sample)} for i, sample in enumerate(self.samples)]
 
     def value(self, scores: Sequence[float]) -> float:
@@ -187,8 +189,26 @@ def torch_noise(height: int, width: int, **seeds: int) -> Roles:
     return images
 
 
+def solid_videos(frames: int, width: int, height: int, prediction: Sequence[int], reference: Sequence[int]) -> Roles:
+    """Two videos of one RGB colour each."""
+    images = solid_pair(width, height, prediction, reference)
+    return {role: np.repeat(image[None], frames, axis=0) for role, image in images.items()}
+
+
+def pattern_videos(frames: int, width: int, height: int) -> Roles:
+    """The images of :func:`pattern_pair` moving, one across and one down, three pixels a frame."""
+    images = pattern_pair(width, height)
+    moved = {
+        role: [np.roll(image, 3 * t, axis=axis) for t in range(frames)]
+        for axis, (role, image) in enumerate(images.items())
+    }
+    return {role: np.stack(clip) for role, clip in moved.items()}
+
+
 GENERATORS: Mapping[str, Callable[..., Roles]] = {
     "solid_pair": solid_pair,
     "pattern_pair": pattern_pair,
     "torch_noise": torch_noise,
+    "solid_videos": solid_videos,
+    "pattern_videos": pattern_videos,
 }

@@ -99,7 +99,8 @@ class ParameterSpec:
 class NeedSpec:
     """A need as metric.toml states it: its view holds constants and the names of the parameters that go into it.
 
-    ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`.
+    ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`; ``also_view`` and ``also_view_parameters`` are
+    what the view holds besides where a modality of ``also`` is read.
     """
 
     name: str
@@ -110,6 +111,8 @@ class NeedSpec:
     view_parameters: tuple[str, ...] = ()
     text_of: str = "prompt"
     also: tuple[Modality, ...] = ()
+    also_view: Mapping[str, Scalar] = field(default_factory=dict)
+    also_view_parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,19 @@ class ConventionSpec:
 
 
 @dataclass(frozen=True)
+class Claims:
+    """What must hold of a metric's numbers whatever the network; the contract tests hold it to them.
+
+    Attributes:
+        identity: Its value of what is compared with itself (an asset, or a set); None where nothing is claimed.
+        symmetric: Whether prediction and reference may change places.
+    """
+
+    identity: float | None = None
+    symmetric: bool = False
+
+
+@dataclass(frozen=True)
 class MetricSpec:
     """A metric as its folder describes it.
 
@@ -166,6 +182,7 @@ class MetricSpec:
         label: Variant label of a metric that has neither models nor conventions.
         pitfalls: Sentences a reader must know.
         scorer: Name of the scorer class, when the module holds several.
+        claims: What must hold of its numbers.
         module: Import name of the scorer's module.
         path: The metric's folder.
     """
@@ -191,6 +208,7 @@ class MetricSpec:
     label: str = ""
     pitfalls: tuple[str, ...] = ()
     scorer: str | None = None
+    claims: Claims = Claims()
 
     @property
     def card(self) -> str:
@@ -220,9 +238,10 @@ def read_spec(path: Path, *, module: str) -> MetricSpec:
 
 
 def _spec(data: dict[str, Any], path: Path, module: str) -> MetricSpec:
-    tables = ("needs", "parameters", "conventions", "models", "profiles", "range", "modality", "task_types", "pitfalls")
+    tables = ("needs", "parameters", "conventions", "models", "profiles", "claims")
+    others = ("range", "modality", "task_types", "pitfalls", "model_parameter")
     plain = ("id", "title", "summary", "scope", "higher_is_better", "citation", "reduce_references", "label", "scorer")
-    _known(data, (*tables, *plain, "model_parameter"), "metric")
+    _known(data, (*tables, *others, *plain), "metric")
     _one_of(data["scope"], get_args(Scope), "scope")
     _one_of(data.get("reduce_references", "mean"), get_args(Reduction), "reduce_references")
     if "modality" in data:
@@ -238,9 +257,10 @@ def _spec(data: dict[str, Any], path: Path, module: str) -> MetricSpec:
     for profile, model in data.get("profiles", {}).items():
         _one_of(profile, PROFILES, "profiles")
         _one_of(model, tuple(models), f"profiles.{profile}")
+    bounds = _range(data.get("range", [-math.inf, math.inf]))
     spec = MetricSpec(
         **{key: data[key] for key in (*plain, "modality", "model_parameter") if key in data},
-        range=_range(data.get("range", [-math.inf, math.inf])),
+        range=bounds,
         task_types=tuple(data.get("task_types", ())),
         pitfalls=tuple(data.get("pitfalls", ())),
         needs=needs,
@@ -248,6 +268,7 @@ def _spec(data: dict[str, Any], path: Path, module: str) -> MetricSpec:
         conventions=conventions,
         models=models,
         profiles=dict(data.get("profiles", {})),
+        claims=_claims(data.get("claims", {}), needs, bounds),
         path=path.parent,
         module=module,
     )
@@ -268,12 +289,14 @@ def _parameter(name: str, data: dict[str, Any]) -> ParameterSpec:
 
 def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpec]) -> NeedSpec:
     where = f"needs.{name}"
-    _known(data, ("encoder", "modality", "roles", "view", "view_parameters", "text_of", "also"), where)
+    named = ("view_parameters", "also_view_parameters")
+    _known(data, ("encoder", "modality", "roles", "view", "text_of", "also", "also_view", *named), where)
     for modality in data.get("also", ()):
         _one_of(modality, get_args(Modality), f"{where}.also")
     _one_of(data["modality"], get_args(Modality), f"{where}.modality")
-    for parameter in data.get("view_parameters", ()):
-        _one_of(parameter, tuple(parameters), f"{where}.view_parameters")
+    for key in named:
+        for parameter in data.get(key, ()):
+            _one_of(parameter, tuple(parameters), f"{where}.{key}")
     text_of = data.get("text_of", "prompt")
     if "text_of" in data and (data["modality"] != "text" or data["roles"] != ["prompt"]):
         raise ValueError(f"{where}.text_of: only a text of the role prompt has it")
@@ -288,7 +311,26 @@ def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpe
         view_parameters=tuple(data.get("view_parameters", ())),
         text_of=text_of,
         also=tuple(data.get("also", ())),
+        also_view=data.get("also_view", {}),
+        also_view_parameters=tuple(data.get("also_view_parameters", ())),
     )
+
+
+def _claims(data: dict[str, Any], needs: Mapping[str, NeedSpec], bounds: Range) -> Claims:
+    _known(data, ("identity", "symmetric"), "claims")
+    claims = Claims(**data)
+    value, (low, high) = claims.identity, bounds
+    if value is not None:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"claims.identity: expected a number, found {value!r}")
+        if (low is not None and value < low) or (high is not None and value > high):
+            raise ValueError(f"claims.identity: {value!r} is outside the metric's range")
+    if not isinstance(claims.symmetric, bool):
+        raise ValueError(f"claims.symmetric: expected true or false, found {claims.symmetric!r}")
+    found = {(role, need.modality) for need in needs.values() for role in need.roles}
+    if data and not any(("prediction", m) in found and ("reference", m) in found for m in get_args(Modality)):
+        raise ValueError("claims: only a metric that compares predictions with references of their kind has any")
+    return claims
 
 
 def _roles(roles: list[Any], where: str) -> tuple[Role, ...]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from genmeter.config import nearest
-from genmeter.contract import Need, Params
+from genmeter.contract import Need, Params, Scalar
 from genmeter.errors import GenmeterError
-from genmeter.metricspec import MetricSpec, Range
+from genmeter.metricspec import MetricSpec, NeedSpec, Range
 
 
 @dataclass(frozen=True)
@@ -115,9 +115,10 @@ def build_variant(
                 encoder=need.encoder,
                 modality=need.modality,
                 roles=rules.roles.get(need.name, need.roles) if rules else need.roles,
-                view={**need.view, **{key: values[key] for key in need.view_parameters}},
+                view=_view(need.view, need.view_parameters, values),
                 text_of=need.text_of,
                 also=need.also,
+                also_view=_also_view(need, values),
             )
             for need in spec.needs.values()
         ),
@@ -126,6 +127,17 @@ def build_variant(
         range=rules.range if rules and rules.range else spec.range,
         convention=chosen if rules else None,
     )
+
+
+def _view(constants: Mapping[str, Scalar], parameters: Iterable[str], values: Mapping[str, Any]) -> dict[str, Scalar]:
+    return {**constants, **{key: values[key] for key in parameters}}
+
+
+def _also_view(need: NeedSpec, values: Mapping[str, Any]) -> dict[str, Scalar]:
+    if not need.also:
+        return {}
+    added = _view(need.also_view, need.also_view_parameters, values)
+    return {**_view(need.view, need.view_parameters, values), **added}
 
 
 def _read_overrides(name: str, spec: MetricSpec, overrides: Mapping[str, Any]) -> dict[str, Any]:

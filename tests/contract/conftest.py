@@ -1,9 +1,11 @@
-"""Fixtures for the contract tests: the fakes under control, small runs on disk."""
+"""Fixtures for the contract tests: the fakes under control, small runs on disk, and the runs that are shared."""
 
 from __future__ import annotations
 
 import json
 
+import contract_media
+import contract_runs
 import numpy as np
 import pytest
 from genmeter_fakes.encoders import control as fakes_control
@@ -45,3 +47,32 @@ def scores():
         return [line["eval_result"]["metrics"][metric]["score"] for line in run.samples]
 
     return read
+
+
+@pytest.fixture(scope="session")
+def labs(tmp_path_factory):
+    """``labs(case)``: the shared runs of the metrics that stand on the same networks as a case."""
+    data, made = {}, {}
+
+    def of(case):
+        key = (case.modality, case.networks)
+        if key not in made:
+            if case.modality not in data:
+                folder = tmp_path_factory.mktemp("contract") / case.modality
+                data[case.modality] = contract_media.make(folder, case.modality)
+            metrics = [c.metric for c in contract_runs.CASES if (c.modality, c.networks) == key]
+            folder = tmp_path_factory.mktemp("-".join(sorted(metrics))[:40])
+            made[key] = contract_runs.Lab(folder, data[case.modality], metrics)
+        return made[key]
+
+    return of
+
+
+@pytest.fixture
+def lab(case, labs):
+    """The shared runs of the test's case, once its media can be decoded and its weights are there."""
+    why = contract_runs.undecodable(case.modality)
+    if why:
+        pytest.skip(f"{case.modality}: {why}")
+    contract_runs.have_weights(case)
+    return labs(case)

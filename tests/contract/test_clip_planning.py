@@ -298,15 +298,10 @@ def test_default_metrics_of_a_task(folder, table):
 
 
 def test_frames_of_a_video_are_averaged(folder, table, monkeypatch):
-    from genmeter.engine import prepare
+    from genmeter.assets.workers import DecodePool
 
     frames = np.stack([np.full((4, 4, 3), level, np.uint8) for level in (10, 20)])
-    real = prepare.decode
-
-    def decode(blob, modality, policy):
-        return VideoMedia(frames, np.arange(2.0)) if modality == "video" else real(blob, modality, policy)
-
-    monkeypatch.setattr(prepare, "decode", decode)
+    monkeypatch.setattr(DecodePool, "decode", lambda pool, blob, modality, asked: [VideoMedia(frames, np.arange(2.0))])
     table.images.update({10: [0.6, 0.8], 20: [-0.2, math.sqrt(0.96)]})
     table.texts.update({"a cat": [1.0, 0.0], PREFIX + "a cat": [1.0, 0.0]})
     (folder / "a.mp4").write_bytes(b"\0\0\0\x18ftypmp42")

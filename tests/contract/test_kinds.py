@@ -16,19 +16,15 @@ from genmeter.contract import AudioMedia, VideoMedia
 @pytest.fixture
 def raw_media(monkeypatch):
     """Decode assets as raw bytes: float32 samples as audio at 4 Hz, grey bytes as 2x2 frames of a video."""
-    from genmeter.engine import prepare
+    from genmeter.assets.workers import DecodePool
 
-    real = prepare.decode
-
-    def decode(blob, modality, policy):
+    def decode(self, blob, modality, requests):
         if modality == "audio":
-            return AudioMedia(np.frombuffer(blob.data, dtype="<f4"), 4)
-        if modality == "video":
-            frames = np.stack([np.full((2, 2, 3), level, np.uint8) for level in blob.data])
-            return VideoMedia(frames, np.arange(len(frames), dtype=np.float64))
-        return real(blob, modality, policy)
+            return [AudioMedia(np.frombuffer(blob.data, dtype="<f4"), 4)] * len(requests)
+        frames = np.stack([np.full((2, 2, 3), level, np.uint8) for level in blob.data])
+        return [VideoMedia(frames, np.arange(len(frames), dtype=np.float64))] * len(requests)
 
-    monkeypatch.setattr(prepare, "decode", decode)
+    monkeypatch.setattr(DecodePool, "decode", decode)
 
 
 def write(path, lines):

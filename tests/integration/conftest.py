@@ -47,3 +47,34 @@ def grey_set(tmp_path):
         return path
 
     return make
+
+
+@pytest.fixture(scope="session")
+def crash_server(command_env, tmp_path_factory):
+    """Runs of the command at the price of a fork; see :mod:`crash_server`."""
+    from crash_server import CrashServer
+
+    folder = tmp_path_factory.mktemp("crashes")
+    with CrashServer({**command_env, "GENMETER_CACHE": str(folder / "cache")}, folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def crash_data(tmp_path_factory):
+    """``crash_data(count)``: samples.jsonl of that many grey outputs (at most 150), no two alike, and two references."""
+
+    def make(count):
+        root = tmp_path_factory.mktemp("crash-data")
+        (root / "out").mkdir()
+        for name, level in (("a", 100), ("b", 10)):
+            Image.fromarray(np.full((16, 16, 3), level, np.uint8)).save(root / f"{name}.png")
+        lines = []
+        for index in range(count):
+            Image.fromarray(np.full((16, 16, 3), 101 + index, np.uint8)).save(root / f"out/{index}.png")
+            reference = "ab"[index % 2] + ".png"
+            lines.append({"id": f"s{index}", "prompt": "p", "output": f"out/{index}.png", "reference": reference})
+        path = root / "samples.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return path
+
+    return make

@@ -39,9 +39,9 @@ def test_lpips_is_found_by_its_folder() -> None:
 def test_default_variant() -> None:
     variant = parse_variant("lpips")
     assert (variant.name, variant.label, variant.convention) == ("lpips", "alex-v0.1", "zhang2018")
-    assert variant.needs == (
-        Need("pair", "lpips", "image", ("prediction", "reference"), {"resize": "none", "alpha": "white"}),
-    )
+    view = {"resize": "none", "alpha": "white"}
+    roles = ("prediction", "reference")
+    assert variant.needs == (Need("pair", "lpips", "image", roles, view, also=("video",), also_view=view),)
     assert variant.models == {"pair": "lpips-alex"}
     assert variant.affecting == {"net": "alex", "convention": "zhang2018", "resize": "none", "alpha": "white"}
     assert variant.params.net == "alex"

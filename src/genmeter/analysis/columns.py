@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 
 from genmeter.errors import SKIPPED
+from genmeter.schema.labels import ABSENT, labels
 
 SCORED, SKIP = 0, 1
 EXAMPLES = 3
-ABSENT = "(none)"
-_LABEL_MAX = 120
 # Numbers of a set metric's row that belong to the sample, not to the set.
-_ROW_DETAIL = frozenset({"influence", "feature_distance", "per_candidate", "per_reference"})
+_ROW_DETAIL = frozenset(
+    {
+        *("influence", "feature_distance", "per_candidate", "per_reference", "groups"),
+        *("frames_used", "frames_total", "size", "fps"),
+    }
+)
 
 
 class Column:
@@ -41,6 +43,8 @@ class Column:
         self.flag_sets: list[tuple[str, ...]] = [()]
         self.examples: dict[str, list[dict[str, Any]]] = {}
         self.sets: dict[str, dict[str, Any]] = {}
+        self.set_groups: dict[str, dict[str, dict[str, Any]]] = {}
+        self.frames: dict[str, tuple[int, int]] = {}  # least and most of the rows that read part of a video
         self._code_ids: dict[str, int] = {}
         self._flag_ids: dict[tuple[str, ...], int] = {(): 0}
 
@@ -60,6 +64,14 @@ class Column:
         self.flags.append(self._flag_id(flags) if flags else 0)
         self.clusters.append(cluster)
 
+    def add_frames(self, detail: Mapping[str, Any]) -> None:
+        """Note how many frames of how many a row was scored on."""
+        for key, name in (("used", "frames_used"), ("total", "frames_total")):
+            count = detail.get(name)
+            if isinstance(count, int) and not isinstance(count, bool):
+                low, high = self.frames.get(key, (count, count))
+                self.frames[key] = (min(low, count), max(high, count))
+
     def example(self, code: str, example: dict[str, Any]) -> None:
         """Keep the first few failures of each code."""
         kept = self.examples.setdefault(code, [])
@@ -68,14 +80,19 @@ class Column:
 
     def add_set(self, name: str, entry: Mapping[str, Any]) -> None:
         """Take the set's own value and facts from one of its rows; what differs between rows is the row's."""
-        facts = {k: v for k, v in mapping(entry.get("detail")).items() if k not in _ROW_DETAIL}
-        known = self.sets.get(name)
-        if known is None:
+        detail = mapping(entry.get("detail"))
+        if name not in self.sets:
             flags = [f for f in entry.get("flags") or () if isinstance(f, str)]
-            self.sets[name] = {"score": float(entry["score"]), "detail": facts, "flags": flags}
-        elif known["detail"] != facts:
-            old = known["detail"]
-            known["detail"] = {k: v for k, v in old.items() if k in facts and facts[k] == v}
+            self.sets[name] = {"score": float(entry["score"]), "detail": _set_facts(detail), "flags": flags}
+        elif not _agrees(self.sets[name]["detail"], detail):
+            self.sets[name]["detail"] = _common(self.sets[name]["detail"], detail)
+        for path, found in mapping(detail.get("groups")).items():
+            known = self.set_groups.setdefault(path, {})
+            for bucket, facts in mapping(found).items():
+                if bucket not in known:
+                    known[bucket] = _set_facts(mapping(facts))
+                elif not _agrees(known[bucket], mapping(facts)):
+                    known[bucket] = _common(known[bucket], mapping(facts))
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Copies: values (n,) float64 (NaN: none), status (n,), flags (n,) uint16, clusters (n,) uint64."""
@@ -121,7 +138,7 @@ class Buckets:
         """Record the value of line ``line`` (0-based); a list puts the sample into several buckets."""
         if self.overflow:
             return
-        names = tuple(sorted(set(_labels(value))))
+        names = tuple(sorted(set(labels(value))))
         if not names:
             return
         code = self._ids.get(names)
@@ -162,43 +179,20 @@ class Buckets:
             self._codes.extend(array("H", [0]) * missing)
 
 
-def stable_hash(*parts: str) -> int:
-    """64 bits that are the same in every process; lists of different parts differ."""
-    digest = blake2b(digest_size=8)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return int.from_bytes(digest.digest(), "little")
-
-
-def lookup(sample: Any, path: str) -> Any:
-    """The value at a dotted path; ``None`` when a step is missing. A key that itself holds dots is found too."""
-    if not isinstance(sample, Mapping):
-        return None
-    if path in sample:
-        return sample[path]
-    head, dot, rest = path.partition(".")
-    while dot:
-        if head in sample and (found := lookup(sample[head], rest)) is not None:
-            return found
-        more, dot, rest = rest.partition(".")
-        head = f"{head}.{more}"
-    return None
-
-
 def mapping(value: Any) -> Mapping[str, Any]:
     """The value if it is an object, else an empty one: fields of a sample may hold anything."""
     # The check for dict first is for speed: this runs several times a line.
     return value if isinstance(value, (dict, Mapping)) else {}
 
 
-def _labels(value: Any) -> Iterator[str]:
-    for item in value if isinstance(value, (list, tuple)) else (value,):
-        if item is None:
-            continue
-        text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False, sort_keys=True, default=str)
-        if len(text) > _LABEL_MAX:
-            # Two long values must not fall into one bucket because they begin alike.
-            text = f"{text[: _LABEL_MAX - 10]}…{stable_hash(text) & 0xFFFFFFFF:08x}"
-        yield text
+def _set_facts(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in detail.items() if key not in _ROW_DETAIL}
+
+
+def _agrees(known: Mapping[str, Any], detail: Mapping[str, Any]) -> bool:
+    """Whether a row says nothing else of its set than the rows before it."""
+    return all(detail.get(key, known) == value for key, value in known.items())
+
+
+def _common(known: Mapping[str, Any], detail: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in known.items() if key in detail and detail[key] == value}

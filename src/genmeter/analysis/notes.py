@@ -54,6 +54,12 @@ def build_notes(summary: Mapping[str, Any]) -> list[str]:
             other.append(
                 f"{name}: scores of a tiny network, for trials only; not comparable with any published number."
             )
+        sets = metric.get("sets") or {}
+        if len(sets) > 1 and "all" not in sets:
+            other.append(
+                f"{name}: each of {len(sets)} sets (metadata.set) has a value of its own; --group-by all adds one over "
+                "all of them."
+            )
         if flags.get("bias_dominates"):
             other.append(f"{name}: the set is so small that bias is most of the value; compare only at equal N.")
     return language + empty + other + _pooled(summary)
@@ -87,7 +93,7 @@ def _languages(entry: ModelEntry) -> list[str]:
 def _pooled(summary: Mapping[str, Any]) -> list[str]:
     """Sets of metadata.set are never pooled in silence."""
     for metric in summary["metrics"].values():
-        sets = metric.get("groups", {}).get("metadata.set", {})
+        sets = metric.get("groups", {}).get("metadata.set", {}) if metric.get("scope") != "set" else {}
         if len(sets) > 1:
             names = ", ".join(list(sets)[:5]) + (", ..." if len(sets) > 5 else "")
             return [f"The means pool {len(sets)} sets (metadata.set: {names}); each set alone is under groups."]

@@ -105,7 +105,7 @@ def _full(record: dict[str, Any], sample: dict[str, Any]) -> dict[str, Any]:
     from genmeter.schema.forms import read_form
 
     try:
-        return read_form(record).sample
+        return read_form(record, check=False).sample
     except GenmeterError:
         return sample
 

@@ -22,6 +22,7 @@ _INTERVAL: Schema = {
         {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
     ],
 }
+_SPAN: Schema = {"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}
 _RANGE: Schema = {
     "description": "Lowest and highest possible value; null where there is no bound.",
     "anyOf": [{"type": "null"}, {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2}],
@@ -123,6 +124,11 @@ def _summary() -> Schema:
         },
         "flags": _COUNTS,
     }
+    sets: Schema = {
+        "score": {**_NUMBER, "description": "The value of a set metric; its mean is null."},
+        "detail": {"type": "object"},
+        "error": {"type": "object", "description": "Why a set has no value."},
+    }
     always = ["n", "coverage", "flags"]
     examples = {"type": "array", "items": _object({"line": {"type": "integer", "minimum": 1}}, ["line"])}
     metric = _object(
@@ -134,9 +140,13 @@ def _summary() -> Schema:
             "scope": {"enum": ["sample", "set"]},
             "range": _RANGE,
             "mean_floor": {"type": "number", "description": "The convention clips the mean here, not the samples."},
-            "score": {**_NUMBER, "description": "The value of a set metric; its mean is null."},
-            "detail": {"type": "object"},
+            "score": sets["score"],
+            "detail": sets["detail"],
             "sets": {"type": "object"},
+            "frames": {
+                "description": "Of samples flagged partial_video: least and most frames that were read, and there are.",
+                **_object({"used": _SPAN, "total": _SPAN}, []),
+            },
             "failures": {
                 "type": "object",
                 "additionalProperties": _object({"n": _COUNT, "examples": examples}, ["n", "examples"]),
@@ -147,7 +157,7 @@ def _summary() -> Schema:
                 "type": "object",
                 "additionalProperties": {
                     "type": "object",
-                    "additionalProperties": _object(statistics, ["mean", "interval95", *always]),
+                    "additionalProperties": _object({**statistics, **sets}, ["mean", "interval95", *always]),
                 },
             },
         },

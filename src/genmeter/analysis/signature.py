@@ -12,9 +12,10 @@ from genmeter.analysis.columns import mapping
 def signature(name: str, entry: Mapping[str, Any], run: Mapping[str, Any], n: int) -> str:
     """``genmeter:lpips|m:alex-v0.1|c:none|p:exact|n:4987|w:40d36571|s:ab12cd34|v:0.1.0``.
 
-    Fields: metric id, model, convention, precision, number of scored samples, weights, evaluation set (snapshot),
-    version. The variant label holds every setting that affects the score and is not the default, so it is in ``m`` or
-    ``c``. Two signatures that are equal but for ``n`` stand for the same measurement.
+    Fields: metric id, model, convention, precision, number of scored samples, weights, evaluation set (snapshot), stored
+    reference set (``r``, where there is one), version. The variant label holds every setting that affects the score
+    and is not the default, so it is in ``m`` or ``c``. Two signatures that are equal but for ``n`` stand for the same
+    measurement.
 
     Args:
         name: The metric as it was asked for (``lpips@vgg/input``).
@@ -23,6 +24,7 @@ def signature(name: str, entry: Mapping[str, Any], run: Mapping[str, Any], n: in
         n: How many samples the value is over.
     """
     model, convention = split_variant(entry)
+    reference = mapping(entry.get("reference_set")).get("digest")
     fields: list[tuple[str, Any]] = [
         ("genmeter", metric_id(name, entry)),
         ("m", model or "none"),
@@ -31,6 +33,7 @@ def signature(name: str, entry: Mapping[str, Any], run: Mapping[str, Any], n: in
         ("n", n),
         ("w", _weights(entry)),
         ("s", _short(run.get("snapshot")) or "none"),
+        *([("r", _short(reference))] if reference else []),
         ("v", run_version(run)),
     ]
     return "|".join(f"{key}:{_clean(value)}" for key, value in fields)

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from genmeter.analysis.columns import SCORED, SKIP, Buckets, Column, lookup, mapping, stable_hash
+from genmeter.analysis.columns import SCORED, SKIP, Buckets, Column, mapping
 from genmeter.analysis.notes import build_notes
 from genmeter.analysis.signature import signature
+from genmeter.schema.labels import lookup, stable_hash
 from genmeter.schema.roles import task_type
 from genmeter.stats.means import mean_summary
 
@@ -21,6 +22,7 @@ MAX_BUCKETS = 200
 MAX_BUCKETS_ASKED = 5_000
 MAX_KEYS = 64
 _TAG_DEPTH = 3
+WHOLE = "all"  # as a field to group by: for set metrics, one set of everything beside those of metadata.set
 
 
 class SummaryBuilder:
@@ -41,7 +43,7 @@ class SummaryBuilder:
         self.cluster_by = cluster_by
         self.lines = 0
         self.columns: dict[str, Column] = {}
-        self._asked = tuple(dict.fromkeys(group_by))
+        self._asked = tuple(path for path in dict.fromkeys(group_by) if path != WHOLE)
         self._buckets: dict[str, Buckets] = {}
         self._keys_left_out = 0
         self._line_errors: dict[str, int] = {}
@@ -138,7 +140,10 @@ class SummaryBuilder:
             value, code = None, "non_finite"
         if cluster is None:
             cluster = _input_cluster(entry.get("inputs"), self.lines)
-        column.append(value, code, entry.get("flags"), cluster)
+        flags = entry.get("flags")
+        column.append(value, code, flags, cluster)
+        if flags and code is None and "partial_video" in flags:
+            column.add_frames(mapping(entry.get("detail")))
         if code is not None and code != "not_applicable":
             column.example(code, self._example(failure or {}, sample))
         elif code is None and column.scope == "set":
@@ -214,6 +219,8 @@ class SummaryBuilder:
             result |= {"mean": None, "sem": None, "median": None, "quantiles": {"p05": None, "p95": None}}
             result |= _set_value(column)
         result |= self._statistics(column, arrays, None)
+        if column.frames:
+            result["frames"] = {key: list(span) for key, span in column.frames.items()}
         if column.examples:
             result["failures"] = {
                 code: {"n": result["n"]["failed"][code], "examples": column.examples[code]}
@@ -221,6 +228,17 @@ class SummaryBuilder:
                 if code in column.examples
             }
         result["signature"] = signature(column.name, entry, self.run, result["n"]["scored"])
+        if column.scope == "set":
+            sets = {"metadata.set": result["sets"]} if "sets" in result else {}
+            result["groups"] = {
+                path: {
+                    name: self._statistics(column, arrays, rows) | _set_group(found[name])
+                    for name, rows in groups.get(path, ())
+                    if name in found
+                }
+                for path, found in {**sets, **column.set_groups}.items()
+                if path != WHOLE
+            }
         if column.scope == "sample":
             result["groups"] = {
                 path: {name: self._statistics(column, arrays, rows) for name, rows in buckets}
@@ -317,6 +335,10 @@ def _floored(stats: Mapping[str, Any], floor: Any) -> dict[str, Any]:
 def _set_value(column: Column) -> dict[str, Any]:
     """The value of the set ``all`` (or the only one), and all of them under ``sets``."""
     sets = column.sets
+    whole = column.set_groups.get(WHOLE, {}).get(WHOLE)
+    if whole is not None:
+        facts = {key: value for key, value in whole.items() if key not in ("score", "error")}
+        sets = {**sets, WHOLE: {"score": whole.get("score"), "detail": facts, "flags": []}}
     main = sets.get("all") or (next(iter(sets.values())) if len(sets) == 1 else None)
     detail = main["detail"] if main else {}
     value: dict[str, Any] = {
@@ -327,6 +349,16 @@ def _set_value(column: Column) -> dict[str, Any]:
     if len(sets) > 1 or (sets and "all" not in sets):
         value["sets"] = {name: sets[name] for name in sorted(sets)}
     return value
+
+
+def _set_group(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of one set: its value where a mean would stand, which it has none of."""
+    facts = mapping(found.get("detail")) or {k: v for k, v in found.items() if k not in ("score", "error", "flags")}
+    group: dict[str, Any] = {"mean": None, "sem": None, "median": None, "quantiles": {"p05": None, "p95": None}}
+    group |= {"score": found.get("score"), "interval95": facts.get("interval95"), "detail": dict(facts)}
+    if found.get("error"):
+        group["error"] = dict(found["error"])
+    return group
 
 
 def _input_cluster(inputs: Any, line: int) -> int:

@@ -42,7 +42,8 @@ def stats(as_json: _Json = False) -> None:
         return
     typer.echo(f"{cache_home()}: {len(shards):,} shards, {show_size(total)}")
     for name, entry in sorted(encoders.items(), key=lambda item: -item[1]["bytes"]):
-        typer.echo(f"  {name}  {entry['shards']:,} shards, {show_size(entry['bytes'])}")
+        shards_of = "1 shard" if entry["shards"] == 1 else f"{entry['shards']:,} shards"
+        typer.echo(f"  {name}  {shards_of}, {show_size(entry['bytes'])}")
 
 
 @app.command()

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from genmeter import __version__
-from genmeter.cli import cache, demo, metrics, models, report, schema, score, summary
+from genmeter.cli import cache, demo, metrics, models, reference, report, schema, score, summary
 from genmeter.errors import GenmeterError
 
+_FULL = "make room there: "
+_LOCKED = "make it writable, or give another directory with -o: "
+# What to do about errors of the file system.
+_ADVICE = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: _LOCKED,
+    errno.EACCES: _LOCKED,
+    errno.EPERM: _LOCKED,
+}
+
+
+
+class _Commands(TyperGroup):
+    """Ends an interrupted command with 130, where the framework would say that it was aborted and end it with 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(_interrupted()) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="genmeter",
     help="Scores for generated media, a row for every sample: check the number, then use it.",
     no_args_is_help=True,
@@ -22,6 +50,7 @@ app = typer.Typer(
 
 app.command("score", help="Score an input: samples in, eval_result out. The main job.")(score.command)
 app.command("demo", help="Make a small synthetic run, score it and write its report.")(demo.command)
+app.command("reference", help="Encode a reference set once, for score --reference-set.")(reference.command)
 app.command("summary", help="Print the table of one or more runs.")(summary.command)
 app.command("report", help="Write the HTML report of a run again.")(report.command)
 app.command("metrics", help="List the metrics, or print the card of one.")(metrics.command)
@@ -56,16 +85,31 @@ def main() -> None:
         _complain(error.message + (f"\n  {error.hint}" if error.hint else ""))
         sys.exit(2 if error.code == "unknown_metric" else 3)
     except KeyboardInterrupt:
-        _complain("interrupted; run the same command to go on")
-        sys.exit(130)
+        sys.exit(_interrupted())
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
     except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        advice = _ADVICE.get(error.errno or 0, "")
+        _complain(f"{where}{error.strerror or error}\n  {advice}finished work is kept; run the same command to go on")
+        sys.exit(3)
+    except Exception as error:
+        if os.environ.get("GENMETER_DEBUG"):
+            raise
+        what = str(error) or type(error).__name__
+        known = type(error).__module__.startswith("genmeter.")
         _complain(
-            f"{error.strerror or error}: {error.filename or ''}\n  finished work is kept; run the same command to go on"
+            f"{what if known else f'{type(error).__name__}: {what}'}\n"
+            "  finished work is kept; run the same command to go on"
+            + ("" if known else "; if it ends here again, please report it (GENMETER_DEBUG=1 shows where)")
         )
         sys.exit(3)
+
+
+def _interrupted() -> int:
+    _complain("interrupted; run the same command to go on")
+    return 130
 
 
 def _complain(message: str) -> None:

@@ -77,7 +77,8 @@ def _print_list(specs: list[MetricSpec]) -> None:
         typer.echo("No metric is installed.")
         return
     console = Console(markup=False, highlight=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    unicode = "utf" in (console.encoding or "").lower()
+    table = Table(box=box.SIMPLE_HEAD if unicode else box.ASCII2, pad_edge=False)
     for head in ("Metric", "Better", "For", "What it is"):
         table.add_column(head, overflow="fold", no_wrap=head == "Better")
     for spec in specs:
@@ -86,7 +87,8 @@ def _print_list(specs: list[MetricSpec]) -> None:
         cells = (spec.id, better, "\n".join(spec.task_types) or spec.modality or "", about)
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
-    typer.echo("genmeter metrics ID prints the card of one; genmeter score IN --metrics ID,ID@MODEL scores with it.")
+    typer.echo("Print the card of one:  genmeter metrics ID")
+    typer.echo("Score with some:        genmeter score IN --metrics ID,ID@MODEL")
 
 
 def _print_card(spec: MetricSpec) -> None:

@@ -207,9 +207,12 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, padding=(0, 1, 0, 0))
     for name in ("model", "state", "trust", "digest", "pinned by", "download"):
-        table.add_column(name, justify="right" if name == "download" else "left")
+        # An id is there to be copied: the other columns give way.
+        table.add_column(
+            name, justify="right" if name == "download" else "left", overflow="fold", no_wrap=name == "model"
+        )
     for row in rows:
         size = row.get("download_bytes")
         size = "none" if size == 0 else f"{size / 1e6:.1f} MB" if size else "?"

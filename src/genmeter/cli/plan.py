@@ -21,6 +21,7 @@ def show_plan(
     as_json: bool = False,
 ) -> int:
     """Print the preview of a run. Returns the exit code 0."""
+    from genmeter.cli.usage import fit
     from genmeter.engine.preview import preview
     from genmeter.inputs.source import open_source
     from genmeter.schema import jsonio
@@ -31,8 +32,15 @@ def show_plan(
         sys.stdout.buffer.write(jsonio.dumps(found) + b"\n")
         return 0
     for line in _lines(found):
-        print(line)
+        for piece in fit(line, _hang(line)):
+            print(piece)
     return 0
+
+
+def _hang(line: str) -> int:
+    """Where a line that is too long goes on: under its second column."""
+    lead = len(line) - len(line.lstrip())
+    return lead + 11 if lead == 4 else lead + 2 if lead else 10
 
 
 def _lines(found: Mapping[str, Any]) -> list[str]:
@@ -50,7 +58,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
             lines.append(f"  {entry['metric']}  {entry.get('variant', '')}".rstrip())
             for role in ("prompt", "prediction", "reference", "input"):
                 for item in entry.get(role, ()):
-                    lines.append(f"    {role:<10} {clean(item['value'])}   <- {item['path']}")
+                    lines.append(f"    {role:<10} {clean(item['value'])}   <-\u00a0{item['path']}")
             if entry.get("error"):
                 lines.append(f"    no score: {entry['error']['code']}: {clean(entry['error']['message'])}")
     probe, estimate = found["probe"], found["estimate"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from typing import Any
@@ -16,7 +17,8 @@ class Console(Observer):
     """Shows a run's progress; use as a context manager."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        # Where nothing can be drawn over, a bar would show nothing until the end.
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
         self._stack = contextlib.ExitStack()
         self._bars: Any = None
         self._task: Any = None
@@ -55,8 +57,8 @@ class Console(Observer):
         if self._first is None:
             self._first, self._began = progress.done, now
         rate = (progress.done - self._first) / max(now - self._began, 1e-9)
-        failed = f", {progress.failed} failed" if progress.failed else ""
-        count = f"{progress.done} of {progress.total}{failed}, {rate:.1f}/s"
+        failed = f", {progress.failed:,} scores failed" if progress.failed else ""
+        count = f"{progress.done:,} of {progress.total:,}{failed}, {rate:,.{0 if rate >= 100 else 1}f}/s"
         if self._bars is not None:
             self._bars.update(self._task, completed=progress.done, count=count)
         elif now - self._said >= _EVERY_S:

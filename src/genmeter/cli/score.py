@@ -45,6 +45,9 @@ def command(
     allow_host: Annotated[list[str] | None, typer.Option(help="Host that media may come from; may repeat.")] = None,
     group_by: Annotated[list[str] | None, typer.Option(help="Field to group the summary by; may repeat.")] = None,
     cluster_by: Annotated[str | None, typer.Option(help="Field whose equal values are one cluster.")] = None,
+    reference_set: Annotated[
+        Path | None, typer.Option(help="File of `genmeter reference`: what set metrics compare with.")
+    ] = None,
     limit: Annotated[int | None, typer.Option(help="Score only the first N lines.")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be scored; score nothing.")] = False,
     max_failed: Annotated[str | None, typer.Option(help="Exit 3 when more samples fail: N or P%.")] = None,
@@ -71,6 +74,7 @@ def command(
         "offline": offline or None,
         "group_by": group_by or None,
         "cluster_by": cluster_by,
+        "reference_set": str(reference_set) if reference_set else None,
         "max_failed": max_failed,
         "retry_failed": [code.strip() for code in retry_failed.split(",")] if retry_failed else None,
         "cache": False if no_cache else None,

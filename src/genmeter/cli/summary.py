@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,7 +38,17 @@ def command(
             summaries = [summarize_run(run, groups or None, cluster_by) for run in runs]
         else:
             summaries = [read_summary(run) for run in runs]
+    if fmt != "json":
+        _tell_apart(summaries, runs)
     if fmt == "table":
         print_summary(summaries, run_dir=str(runs[0]) if len(runs) == 1 and runs[0].is_dir() else None)
     else:
         typer.echo(render(summaries, fmt), nl=False)
+
+
+def _tell_apart(summaries: Sequence[dict[str, Any]], runs: Sequence[Path]) -> None:
+    """Runs of one name go by their directories: a run is named after its input, which several models share."""
+    names = Counter(summary.get("name") for summary in summaries)
+    for summary, run in zip(summaries, runs, strict=True):
+        if names[summary.get("name")] > 1:
+            summary["name"] = str(run)

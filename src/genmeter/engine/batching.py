@@ -6,6 +6,8 @@ that an interrupted process already encoded keeps its place in the plan, so that
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -53,6 +55,7 @@ class Batcher:
         self._limit, self._waiting_bytes = limit, waiting_bytes
         self._buckets: dict[tuple[int, str], list[Item]] = {}
         self._sizes: dict[tuple[int, str], int] = {}
+        self._held = 0
         self._limits: dict[tuple[int, str], int] = {}
 
     def add(self, encoder: int, unit: int, outcome: Fresh | Known) -> list[Batch]:
@@ -62,18 +65,20 @@ class Batcher:
             slot = (encoder, prepared.bucket)
             item, size = Item(unit, outcome.key, prepared), prepared.nbytes
             if slot not in self._limits:
-                self._limits[slot] = self._limit(encoder, prepared.bucket, prepared.shape)
+                self._limits[slot] = self._limit(encoder, slot[1], prepared.shape)
         else:
             slot = (encoder, outcome.bucket)
             item, size = Item(unit, outcome.key, None), outcome.nbytes
             if slot not in self._limits:
                 self._limits[slot] = self._limit(encoder, outcome.bucket, bucket_shape(outcome.bucket))
         due = []
-        while self._buckets and sum(self._sizes.values()) + size > self._waiting_bytes:
+        while self._buckets and self._held + size > self._waiting_bytes:
             due.append(self._flush(max(self._sizes, key=self._sizes.__getitem__)))
-        self._buckets.setdefault(slot, []).append(item)
+        bucket = self._buckets.setdefault(slot, [])
+        bucket.append(item)
         self._sizes[slot] = self._sizes.get(slot, 0) + size
-        if len(self._buckets[slot]) >= self._limits[slot]:
+        self._held += size
+        if len(bucket) >= self._limits[slot]:
             due.append(self._flush(slot))
         return due
 
@@ -82,7 +87,7 @@ class Batcher:
         return [self._flush(slot) for slot in list(self._buckets)]
 
     def _flush(self, slot: tuple[int, str]) -> Batch:
-        self._sizes.pop(slot)
+        self._held -= self._sizes.pop(slot)
         return Batch(*slot, tuple(self._buckets.pop(slot)))
 
 
@@ -106,7 +111,8 @@ def encode(
     """Encode items of one bucket; whatever happens, each gets a feature or a typed error.
 
     Out of memory halves the batch; an item that does not fit alone goes to ``fallback`` (the CPU) or becomes a typed
-    error. Any other failure runs the items one by one, so that only the one at fault is lost.
+    error. Any other failure runs the items one by one, so that only the one at fault is lost. A device that failed for
+    good raises :class:`~genmeter.engine.device.DeviceLostError`: whatever would be tried on it fails too.
 
     Args:
         encoder: A loaded encoder.
@@ -115,23 +121,27 @@ def encode(
         fallback: Makes an encoder for an item that does not fit alone; None where there is no other place.
     """
     try:
-        features = encoder.encode(items)
+        features = list(encoder.encode(items))
     except GenmeterError as error:
         if len(items) == 1:
             return [error]
         return _halves(encoder, items, place, fallback, len(items))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if device.is_out_of_memory(error):
             device.release_cached_memory(place)
             if len(items) > 1:
                 return _halves(encoder, items, place, fallback, 2)
             return [_alone(items[0], place, fallback)]
+        if device.is_lost(error, place):
+            raise device.DeviceLostError(place, error) from error
         if len(items) > 1:
             return _halves(encoder, items, place, fallback, len(items))
         return [GenmeterError("internal", f"encoding failed: {type(error).__name__}: {error}", "please report it")]
     if len(features) != len(items):
+        if len(items) > 1:
+            return _halves(encoder, items, place, fallback, len(items))
         message = f"the encoder returned {len(features)} features for {len(items)} items"
-        return [GenmeterError("internal", message, "please report it")] * len(items)
+        return [GenmeterError("internal", message, "please report it")]
     return [_checked(feature) for feature in features]
 
 
@@ -152,6 +162,8 @@ def _alone(item: Prepared, place: str, fallback: Callable[[], Encoder] | None) -
         other = fallback()
     except GenmeterError as error:
         return error
+    except Exception:  # there is no room on the CPU either, or no such network there
+        return device.out_of_memory(item.shape, place)
     [result] = encode(other, [item], "cpu", None)
     if isinstance(result, Feature):
         return result._replace(detail={**result.detail, "device": "cpu"})
@@ -159,9 +171,41 @@ def _alone(item: Prepared, place: str, fallback: Callable[[], Encoder] | None) -
 
 
 def _checked(feature: Feature) -> Feature | GenmeterError:
-    if feature.values.ndim != 2 or len(feature.values) != len(feature.weights):
-        message = f"the encoder returned values {feature.values.shape} with {feature.weights.shape} weights"
-        return GenmeterError("internal", message, "please report it")
-    if not np.isfinite(feature.values).all():
+    """The feature if it is one that can be stored and scored, else the error that its unit gets."""
+    if not isinstance(feature, Feature):
+        return _odd(f"a {type(feature).__name__} where a feature was expected")
+    values, weights = feature.values, feature.weights
+    if not (isinstance(values, np.ndarray) and isinstance(weights, np.ndarray)):
+        return _odd(f"{type(values).__name__} and {type(weights).__name__} where arrays were expected")
+    if values.ndim != 2 or weights.shape != values.shape[:1] or not values.size:
+        return _odd(f"values {values.shape} with {weights.shape} weights")
+    if values.dtype.kind not in "fiu" or weights.dtype.kind not in "fiu":
+        return _odd(f"values of type {values.dtype} with weights of type {weights.dtype}")
+    if not _finite(values):
         return GenmeterError("non_finite", "the network returned NaN or infinity for this item")
-    return feature
+    if not _weigh(weights):
+        return _odd("weights that no mean can be taken with")
+    if feature.detail or feature.flags:
+        try:
+            json.dumps([dict(feature.detail), list(feature.flags)], allow_nan=False)
+        except (TypeError, ValueError) as error:
+            return _odd(f"a detail that cannot be written down ({error})")
+    if values.dtype == weights.dtype == np.float32:
+        return feature
+    # As they are stored, so that a resumed run scores the same numbers.
+    return feature._replace(values=values.astype(np.float32), weights=weights.astype(np.float32))
+
+
+def _finite(values: np.ndarray) -> bool:
+    return b"\0" not in np.isfinite(values).tobytes()  # on small arrays several times faster than all()
+
+
+def _weigh(weights: np.ndarray) -> bool:
+    """Whether a mean can be taken with these weights."""
+    if weights.size == 1:
+        return 0 < weights.item() < math.inf
+    return bool((weights >= 0).all() and 0 < weights.sum() < np.inf)
+
+
+def _odd(what: str) -> GenmeterError:
+    return GenmeterError("internal", f"the encoder returned {what}", "please report it")

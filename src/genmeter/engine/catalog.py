@@ -104,8 +104,9 @@ class Catalog:
         """Index of an encoder with one set of weights; ``None`` for an encoder that has none."""
         if (name, model) not in self._encoder_index:
             entry = weightless(name) if model is None else get_entry(model)
+            use = EncoderUse(name, entry, encoder_spec(name, entry))
             self._encoder_index[name, model] = len(self.encoders)
-            self.encoders.append(EncoderUse(name, entry, encoder_spec(name, entry)))
+            self.encoders.append(use)
         return self._encoder_index[name, model]
 
     def view(self, modality: Modality, view: View) -> int:

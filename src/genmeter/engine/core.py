@@ -11,12 +11,14 @@ from genmeter.contract import Feature, SampleMetric
 from genmeter.engine import rows
 from genmeter.engine.batching import Batch, Batcher
 from genmeter.engine.catalog import Catalog
+from genmeter.engine.device import DeviceLostError
 from genmeter.engine.features import Features
 from genmeter.engine.journal import Encoded, Entry, Ledger, Member
 from genmeter.engine.keys import text_digest
 from genmeter.engine.plan import RAW, Cell, Window
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Done, Fresh, Known, Outcome, Preparer
+from genmeter.engine.setfacts import KEYS
 from genmeter.errors import SKIPPED, GenmeterError
 from genmeter.registry import make_scorer
 
@@ -83,6 +85,7 @@ class WindowRunner:
         candidate: How candidates reduce.
         partial: What happens when some candidates fail.
         suspects: Units of unfinished batches, and how often they were begun.
+        stop_when_lost: Raise when the device fails for good, rather than give every sample from there on an error.
     """
 
     def __init__(
@@ -97,12 +100,15 @@ class WindowRunner:
         candidate: str | int = "all",
         partial: str = "fail",
         suspects: Mapping[bytes, int] | None = None,
+        stop_when_lost: bool = False,
     ) -> None:
         self.catalog, self.pool, self.preparer = catalog, pool, preparer
         self.features, self.ledger, self.tally = features, ledger, tally
         self.candidate, self.partial = candidate, partial
-        self.suspects = dict(suspects or {})
+        self.suspects, self.stop_when_lost = dict(suspects or {}), stop_when_lost
+        self.begun: list[bytes] = []  # keys of the batch that is noted and not committed
         self._scorers: dict[str, SampleMetric | GenmeterError] = {}
+        self._widths: dict[str, int] = {}
 
     def run(
         self,
@@ -122,10 +128,10 @@ class WindowRunner:
         for done in self.preparer.run(window, self.catalog, self.pool.encoders(window), self._find, alone):
             self.tally.seconds["decode"] += done.seconds
             state.take_assets(done.assets)
+            on_done(done)  # first, so that a cell is never committed before the files that it was scored from
             for unit, outcome in done.units.items():
                 for batch in self._admit(state, batcher, unit, outcome):
                     self._run_batch(state, batch)
-            on_done(done)
             # Until something is scored, look often whether everything fails alike.
             if len(state.ready) >= (_COMMIT_CELLS if self.tally.scored else _COMMIT_CELLS_AT_FIRST):
                 self._commit(state, [], [])
@@ -161,17 +167,19 @@ class WindowRunner:
                 state.settle(unit, state.units[first])
             return []
         state.in_plan[outcome.key] = unit
-        if isinstance(outcome, Fresh):
-            try:
+        try:
+            if isinstance(outcome, Fresh):
                 self.pool.load(source.encoder)
                 self.pool.refuse_giant(source.encoder, outcome.prepared)
-            except GenmeterError as error:
-                state.settle(unit, error)
-                return []
+            due = batcher.add(source.encoder, unit, outcome)
+        except GenmeterError as error:
+            state.settle(unit, error if isinstance(outcome, Fresh) else outcome.feature)
+            return []
+        if isinstance(outcome, Fresh):
             self.tally.waiting += 1
         else:
             state.settle(unit, outcome.feature)
-        return batcher.add(source.encoder, unit, outcome)
+        return due
 
     def _run_batch(self, state: _State, batch: Batch) -> None:
         fresh = batch.fresh
@@ -190,20 +198,38 @@ class WindowRunner:
                 state.settle(group[0].unit, error)
                 self._commit(state, [], keys)
                 continue
+            self.begun = keys
             self.ledger.begin(keys)
             prepared = [item.prepared for item in group if item.prepared is not None]
-            results = self.pool.encode(batch.encoder, prepared)
+            try:
+                results = self.pool.encode(batch.encoder, prepared)
+            except DeviceLostError as error:
+                if self.stop_when_lost:
+                    raise
+                results = [GenmeterError("internal", str(error), "start the program again")] * len(prepared)
             encoded = []
             for item, result in zip(group, results, strict=True):
+                unit = state.window.units[item.unit]
+                fingerprint = self.catalog.fingerprint(unit.encoder, unit.view).hex
+                result = self._of_one_width(fingerprint, result)
                 state.settle(item.unit, result)
                 if isinstance(result, Feature) and item.prepared is not None:
-                    unit = state.window.units[item.unit]
-                    fingerprint = self.catalog.fingerprint(unit.encoder, unit.view).hex
                     encoded.append(Encoded(item.key, fingerprint, result, batch.bucket, item.prepared.nbytes))
             self.tally.encoded += len(encoded)
             self.tally.seconds["encode"] += time.perf_counter() - began
             self._commit(state, encoded, keys)
+            self.begun = []
             began = time.perf_counter()
+
+    def _of_one_width(self, fingerprint: str, result: Feature | GenmeterError) -> Feature | GenmeterError:
+        """Features of one encoder form one matrix; one of another width than the first would spoil a whole set."""
+        if isinstance(result, Feature):
+            width = result.values.shape[1]
+            known = self._widths.setdefault(fingerprint, width)
+            if width != known:
+                message = f"the encoder returned {width} columns, and {known} before"
+                return GenmeterError("internal", message, "please report it")
+        return result
 
     def _commit(self, state: _State, encoded: list[Encoded], landed: list[bytes]) -> None:
         began = time.perf_counter()
@@ -246,7 +272,7 @@ class WindowRunner:
             except ImportError as error:
                 message = f"the scorer of {metric} needs {error.name or error}, which is not installed"
                 self._scorers[metric] = GenmeterError("extra_missing", message, "install it with pip")
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 message = f"the scorer of {metric} cannot be made: {type(error).__name__}: {error}"
                 self._scorers[metric] = GenmeterError("internal", message, "please report it to the metric's authors")
         return self._scorers[metric]
@@ -262,6 +288,8 @@ class WindowRunner:
                 value = state.units[unit]
                 if isinstance(value, GenmeterError):
                     error = error or (value if side == 0 else None)
+                    if side == 1:  # no failure of the sample, but the set must say that it lacks it
+                        members.append(Member(cell.metric, cell.line, side, position, value.code, b"", b""))
                     continue
                 planned = state.window.units[unit]
                 fingerprint = self.catalog.fingerprint(planned.encoder, planned.view).hex
@@ -285,6 +313,9 @@ class WindowRunner:
         flags = {flag for places in cell.grid for (unit,) in places for flag in _flags(state.units[unit])}
         if flags or cell.flags:
             row = row._replace(row={**row.row, "flags": [*cell.flags, *sorted(flags - set(cell.flags))]})
+        if cell.grid and len(cell.grid[0]) == 1 and isinstance(only := state.units[cell.grid[0][0][0]], Feature):
+            facts = {key: only.detail[key] for key in KEYS if key in only.detail}
+            row = row._replace(row={**row.row, "detail": facts}) if facts else row
         return row, members, borrowed
 
 
@@ -304,15 +335,21 @@ class _State:
         self.twins: dict[int, list[int]] = {}
         self.borrowed: set[int] = set()
         self.ready: list[Cell] = []
+        # How many units each cell waits for, and the cells that wait for each unit: one, as a rule.
         self._open: list[int] = []
-        self._users: dict[int, list[int]] = {}
+        self._users: dict[int, int | list[int]] = {}
         for index, cell in enumerate(window.cells):
-            wanted = {unit for row in cell.grid for place in row for unit in place}
+            places = cell.grid[0] if len(cell.grid) == 1 else [place for row in cell.grid for place in row]
+            wanted = places[0] if len(places) == 1 else [unit for place in places for unit in place]
+            if len(wanted) > 1:
+                wanted = tuple(dict.fromkeys(wanted))
             self._open.append(len(wanted))
             if not wanted:
                 self.ready.append(cell)
             for unit in wanted:
-                self._users.setdefault(unit, []).append(index)
+                known = self._users.setdefault(unit, index)
+                if known != index:
+                    self._users[unit] = [*(known if isinstance(known, list) else (known,)), index]
 
     def take_assets(self, assets: Mapping[int, bytes | GenmeterError]) -> None:
         """Note what assets came to; a digest is never replaced by a later failure to read the same file again."""
@@ -325,7 +362,8 @@ class _State:
         if self.units[unit] is not None:
             return
         self.units[unit] = value
-        for index in self._users.pop(unit, ()):
+        users = self._users.pop(unit, ())
+        for index in (users,) if isinstance(users, int) else users:
             self._open[index] -= 1
             if self._open[index] == 0:
                 self.ready.append(self.window.cells[index])
@@ -342,6 +380,9 @@ class _TextDigests(Mapping[int, bytes]):
 
     def __init__(self, texts: list[Any]) -> None:
         self._texts = texts
+
+    def get(self, index: int, default: Any = None) -> Any:
+        return self[index]
 
     def __getitem__(self, index: int) -> bytes:
         value = self._texts[index]

@@ -15,7 +15,10 @@ from genmeter.engine.catalog import Catalog
 from genmeter.engine.core import Tally
 from genmeter.inputs.source import Source
 
-_LIBRARIES = ("numpy", "torch", "Pillow", "scipy", "safetensors")
+_LIBRARIES = (
+    *("numpy", "torch", "Pillow", "scipy", "safetensors", "av", "soxr"),
+    *("open_clip_torch", "transformers", "laion-clap"),
+)
 
 
 def describe_run(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from genmeter.contract import Precision
 from genmeter.errors import GenmeterError
@@ -87,12 +88,19 @@ def available_memory() -> int | None:
 
 
 @contextmanager
-def torch_settings(precision: Precision) -> Iterator[None]:
+def torch_settings(precision: Precision, *, needed: bool = True) -> Iterator[None]:
     """Set the global torch flags for one piece of work and put the caller's own back.
 
     Exact mode turns TF32 off and asks cuDNN for deterministic kernels without autotuning, since both would let a score
     depend on the machine or on its neighbours.
+
+    Args:
+        precision: ``exact`` or ``fast``.
+        needed: Whether the work is torch's. If not, there is nothing to set unless somebody else has imported it.
     """
+    if not needed and "torch" not in sys.modules:
+        yield
+        return
     import torch
 
     with _TORCH_FLAGS:
@@ -116,12 +124,31 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
 
 
+class DeviceLostError(Exception):
+    """A device failed in a way that no call in this process survives; a new process may find it well again.
+
+    Attributes:
+        device: Its name.
+    """
+
+    def __init__(self, device: str, cause: BaseException) -> None:
+        first = str(cause).partition("\n")[0]
+        super().__init__(f"{device} failed and cannot be used any more in this process ({first})")
+        self.device = device
+
+
+def is_lost(error: BaseException, device: str) -> bool:
+    """Whether an exception says that the device itself failed, as CUDA does for every call after a faulty kernel."""
+    return device_kind(device) == "cuda" and isinstance(error, RuntimeError) and "CUDA error" in str(error)
+
+
 def release_cached_memory(device: str) -> None:
     """Hand cached blocks back to the device after an out-of-memory error, so that the smaller retry finds room."""
     if device_kind(device) == "cuda":
         import torch
 
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # the retry says it better
+            torch.cuda.empty_cache()
 
 
 def out_of_memory(shape: tuple[int, ...], device: str) -> GenmeterError:

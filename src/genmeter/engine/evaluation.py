@@ -10,7 +10,7 @@ from genmeter.config import Threshold
 from genmeter.contract import Json
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.plan import LACKING
-from genmeter.engine.sets import SetOutcome
+from genmeter.engine.sets import SetOutcomes
 from genmeter.errors import SKIPPED
 from genmeter.registry import Variant
 
@@ -35,7 +35,7 @@ class Evaluation:
         *,
         thresholds: Mapping[str, Threshold] | None = None,
         overall_metric: str | None = None,
-        sets: Mapping[str, SetOutcome] | None = None,
+        sets: Mapping[str, SetOutcomes] | None = None,
         lacking: frozenset[str] = frozenset(),
         constants: Mapping[str, Mapping[str, Json]] | None = None,
     ) -> None:
@@ -78,22 +78,8 @@ class Evaluation:
         return entry
 
     def _set_row(self, line: int, name: str, row: Mapping[str, Json]) -> dict[str, Json]:
-        merged: dict[str, Json] = {**row, "scope": "set", "set": "all"}
-        error = row.get("error") or {}
-        outcome = self._sets.get(name)
-        if error.get("code") != "set_pending" or outcome is None:
-            return merged
-        if outcome.error:
-            return {**merged, "error": dict(outcome.error)}
-        merged.pop("error")
-        own = outcome.of_line(line)
-        detail: dict[str, Json] = dict(outcome.detail)
-        if len(own) == 1:
-            detail.update(own[0])
-        elif own:
-            detail["per_candidate"] = [{"index": index, **part} for index, part in enumerate(own)]
-        flags = list(dict.fromkeys([*outcome.flags, *row.get("flags", ())]))
-        return {**merged, "score": outcome.score, "detail": detail, "flags": flags}
+        outcomes = self._sets.get(name)
+        return {**row, "scope": "set", "set": "all"} if outcomes is None else outcomes.entry(line, row)
 
     def _judge(self, metrics: Mapping[str, Any], sample: Mapping[str, Any]) -> tuple[bool | None, str, str]:
         """All thresholds of sample scope met, one missed, or no verdict."""

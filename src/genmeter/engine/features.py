@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import uuid
 from pathlib import Path
 
 from genmeter.contract import Feature
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.journal import Encoded
 from genmeter.engine.prepare import Known
-from genmeter.engine.store import FeatureStore
+from genmeter.engine.store import FeatureStore, temporary_name
 
 
 class Features:
@@ -32,6 +32,11 @@ class Features:
     def recall(self, ghosts: list[Encoded]) -> None:
         """Take over what an interrupted process had finished of its last window."""
         self._window = {ghost.key: ghost for ghost in ghosts}
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the window that comes next was begun by an interrupted process."""
+        return bool(self._window)
 
     def find(self, encoder: int, view: int, key: bytes) -> Known | None:
         """A finished unit; one of the unfinished window keeps its place in the batch plan."""
@@ -64,7 +69,8 @@ class Features:
                 if path is not None and len(new) == len(items):
                     adopt(path, self._cache.folder / path.parent.name)
                 else:
-                    self._cache.add(fingerprint, _pairs(new))
+                    with contextlib.suppress(OSError):  # as in adopt
+                        self._cache.add(fingerprint, _pairs(new))
         self._window = {}
 
     def close(self) -> None:
@@ -86,8 +92,11 @@ def adopt(shard: Path, folder: Path) -> None:
         try:
             os.link(shard, target)
         except OSError:
-            temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
-            shutil.copyfile(shard, temporary)
-            os.replace(temporary, target)
+            temporary = temporary_name(target)
+            try:
+                shutil.copyfile(shard, temporary)
+                os.replace(temporary, target)
+            finally:
+                temporary.unlink(missing_ok=True)
     except OSError:
         return  # a full or read-only cache costs time later, never a score now

@@ -10,42 +10,49 @@ import errno
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from genmeter.contract import Feature, Json
+from genmeter.engine.netfs import on_network as _on_network
 from genmeter.schema import jsonio
 
 # Version of the journal's own layout; another one is refused rather than guessed at.
-_LAYOUT = 1
-_NETWORK_FILE_SYSTEMS = frozenset(
-    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "beegfs", "gpfs", "ceph", "glusterfs", "fuse.sshfs", "9p"}
-)
+_LAYOUT = 2
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS cell (line INTEGER, metric TEXT, code TEXT, row BLOB NOT NULL, PRIMARY KEY (line, metric))
-    WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS line (line INTEGER PRIMARY KEY, snapshot BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS cell (line INTEGER, metric TEXT, code TEXT, row BLOB NOT NULL, sum INTEGER NOT NULL,
+    PRIMARY KEY (line, metric)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS line (line INTEGER PRIMARY KEY, snapshot BLOB NOT NULL, sum INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS asset (uri TEXT PRIMARY KEY, size INTEGER, mtime INTEGER, digest BLOB) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS use (uri TEXT, line INTEGER, PRIMARY KEY (uri, line)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS member (metric TEXT, line INTEGER, side INTEGER, position INTEGER, encoder TEXT, key BLOB,
-    digest BLOB, PRIMARY KEY (metric, line, side, position)) WITHOUT ROWID;
+    digest BLOB, sum INTEGER NOT NULL, PRIMARY KEY (metric, line, side, position)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS feature (key BLOB PRIMARY KEY, encoder TEXT, bucket TEXT, nbytes INTEGER, size INTEGER,
-    vectors BLOB, weights BLOB, notes TEXT);
+    vectors BLOB, weights BLOB, notes TEXT, sum INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS inflight (key BLOB PRIMARY KEY, attempts INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 
 class Stamp(NamedTuple):
-    """What identified a file when it was read: size in bytes, mtime in nanoseconds, SHA-256 (32 bytes)."""
+    """What identified a file when it was read: size in bytes, mtime as :func:`file_time`, SHA-256 (32 bytes).
+
+    The hash is empty where the file could not be read for a reason that only another file can cure.
+    """
 
     size: int
     mtime_ns: int
     digest: bytes
+
+
+def file_time(mtime_ns: int) -> int:
+    """A modification time as a stamp holds it: file systems know times that do not fit into 64 signed bits."""
+    return (mtime_ns + 2**63) % 2**64 - 2**63
 
 
 class Encoded(NamedTuple):
@@ -59,7 +66,10 @@ class Encoded(NamedTuple):
 
 
 class Member(NamedTuple):
-    """One row of a set metric's prediction (side 0) or reference set (side 1)."""
+    """One row of a set metric's prediction (side 0) or reference set (side 1).
+
+    A reference that could not be encoded has an empty key, and its error code in place of the encoder.
+    """
 
     metric: str
     line: int
@@ -75,7 +85,7 @@ class LineNote(NamedTuple):
 
     line: int
     snapshot: bytes | None
-    files: Mapping[str, Stamp]
+    files: Mapping[str, Stamp] = {}
 
 
 class Entry(NamedTuple):
@@ -112,32 +122,46 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.resumed = path.exists()
+        self._files: list[tuple[int, Mapping[str, Stamp]]] = []
+        self._unsealed: dict[bytes, Encoded] | None = None
         try:
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0.2, check_same_thread=False)
             # Exclusive before WAL: then no shared memory file is made and a second run on the directory is refused.
             self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
             self._db.execute(f"PRAGMA journal_mode={'DELETE' if _on_network(path.parent) else 'WAL'}")
             self._db.execute("PRAGMA synchronous=NORMAL")
+            if self.resumed and (found := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                raise self.damaged(str(found).replace("\n", " "))
             self._db.execute("BEGIN IMMEDIATE")
             for statement in _TABLES.split(";"):
                 self._db.execute(statement)
             self._db.execute("COMMIT")
+            self._place = _place(path)
+            if self.meta("layout", _LAYOUT) != _LAYOUT:
+                raise ValueError(f"{path}: was written by another version of genmeter; score again with --fresh")
+            self.set_meta("layout", _LAYOUT)
         except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                raise ValueError(f"{path.parent}: another genmeter process is running on this directory") from None
-            raise ValueError(f"{path}: cannot be used as a journal: {error}") from None
-        except sqlite3.DatabaseError as error:
+            if _locked(error):
+                raise _in_use(path) from None
             raise ValueError(
-                f"{path}: is damaged or no journal ({error}); score again with --fresh or move the directory away"
+                f"{path}: cannot be used as a journal ({error}); give a directory that can be written with -o"
             ) from None
-        if self.meta("layout", _LAYOUT) != _LAYOUT:
-            raise ValueError(f"{path}: was written by another version of genmeter; score again with --fresh")
-        self.set_meta("layout", _LAYOUT)
+        except sqlite3.DatabaseError as error:
+            raise self.damaged(error) from None
+
+    def damaged(self, what: object) -> ValueError:
+        """The error for a file whose content cannot be relied upon; it says what to do about it."""
+        return ValueError(
+            f"{self.path}: is damaged or no journal ({what}); score again with --fresh or move the directory away"
+        )
 
     def meta(self, name: str, default: Json = None) -> Json:
         """A stored setting (JSON), or the default."""
         found = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return default if found is None else json.loads(found[0])
+        try:
+            return default if found is None else json.loads(found[0])
+        except (ValueError, TypeError):
+            raise self.damaged(f"the setting {name!r} cannot be read") from None
 
     def set_meta(self, name: str, value: Json) -> None:
         """Store a setting."""
@@ -162,7 +186,11 @@ class Journal:
         """All finished rows, line by line in input order."""
         current: int | None = None
         rows: dict[str, dict[str, Json]] = {}
-        for line, metric, row in self._db.execute("SELECT line, metric, row FROM cell ORDER BY line, metric"):
+        for line, metric, row, total in self._db.execute(
+            "SELECT line, metric, row, sum FROM cell ORDER BY line, metric"
+        ):
+            if total != _sum(line, metric, row):
+                raise self.damaged("a row does not match its checksum")
             if line != current:
                 if current is not None:
                     yield current, rows
@@ -183,6 +211,8 @@ class Journal:
         cells = []
         for code in codes:
             cells += self._db.execute("SELECT line, metric FROM cell WHERE code = ?", (code,)).fetchall()
+            lacking = "SELECT DISTINCT line, metric FROM member WHERE length(key) = 0 AND encoder = ?"
+            cells += self._db.execute(lacking, (code,)).fetchall()
         self.drop(cells)
         return len(cells)
 
@@ -226,6 +256,13 @@ class Journal:
                 [(key,) for key in keys],
             )
 
+    def forgive(self, keys: Sequence[bytes]) -> None:
+        """A batch was left in order (an interrupt, a full disk): that it did not finish says nothing against it."""
+        with self._transaction():
+            each = [(key,) for key in keys]
+            self._db.executemany("UPDATE inflight SET attempts = attempts - 1 WHERE key = ?", each)
+            self._db.execute("DELETE FROM inflight WHERE attempts <= 0")
+
     def commit(
         self,
         encoded: Sequence[Encoded],
@@ -242,59 +279,95 @@ class Journal:
             landed: Keys of the batch, whether they came to a feature or to an error.
         """
         with self._transaction():
+            self._note_files()
             self._db.executemany(
-                "INSERT OR REPLACE INTO feature VALUES (?, ?, ?, ?, ?, ?, ?, ?)", [_feature_row(e) for e in encoded]
+                "INSERT OR REPLACE INTO feature VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", [_feature_row(e) for e in encoded]
             )
             self._db.executemany("DELETE FROM inflight WHERE key = ?", [(key,) for key in landed])
+            self._db.executemany("INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?, ?)", [_cell_row(e) for e in entries])
             self._db.executemany(
-                "INSERT OR REPLACE INTO cell VALUES (?, ?, ?, ?)",
-                [
-                    (line, metric, (row.get("error") or {}).get("code"), jsonio.dumps(row))
-                    for line, metric, row in entries
-                ],
+                "INSERT OR REPLACE INTO member VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*member, _sum(member.line, member.key, member.digest)) for member in members],
             )
-            self._db.executemany("INSERT OR REPLACE INTO member VALUES (?, ?, ?, ?, ?, ?, ?)", members)
+        if self._unsealed is not None:
+            for item in encoded:
+                self._unsealed.pop(item.key, None)  # what replaces a row comes last, as in the table
+                self._unsealed[item.key] = item
+
+    def read(self, line: int, files: Mapping[str, Stamp]) -> None:
+        """Note which files a line used and what they were then; written with the next commit, before its cells count.
+
+        Of a file that several lines read, the first stamp is kept: if it changed in between, the next process sees that
+        and scores all of them again.
+        """
+        if files:
+            self._files.append((line, files))
+
+    def _note_files(self) -> None:
+        noted, self._files = self._files, []
+        self._db.executemany(
+            "INSERT OR IGNORE INTO use VALUES (?, ?)", [(uri, line) for line, files in noted for uri in files]
+        )
+        self._db.executemany(
+            "INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?)",
+            [(uri, *stamp) for _, files in noted for uri, stamp in files.items()],
+        )
 
     def note_lines(self, notes: Sequence[LineNote]) -> None:
         """Record each line's part of the snapshot, and which files it used and what they were when they were read."""
+        for note in notes:
+            self.read(note.line, note.files)
         with self._transaction():
-            parts = [(note.line, note.snapshot) for note in notes if note.snapshot is not None]
-            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?)", parts)
-            for note in notes:
-                uses = [(uri, note.line) for uri in note.files]
-                self._db.executemany("INSERT OR IGNORE INTO use VALUES (?, ?)", uses)
-                stamps = [(uri, *stamp) for uri, stamp in note.files.items()]
-                self._db.executemany("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", stamps)
+            self._note_files()
+            parts = [
+                (note.line, note.snapshot, _sum(note.line, "", note.snapshot))
+                for note in notes
+                if note.snapshot is not None
+            ]
+            self._db.executemany("INSERT OR REPLACE INTO line VALUES (?, ?, ?)", parts)
 
     def snapshots(self) -> Iterator[bytes]:
         """The parts of the snapshot in ascending order, so that the order of lines does not matter."""
-        for (part,) in self._db.execute("SELECT snapshot FROM line ORDER BY snapshot"):
+        for line, part, total in self._db.execute("SELECT line, snapshot, sum FROM line ORDER BY snapshot"):
+            if total != _sum(line, "", part):
+                raise self.damaged("a line's part of the snapshot does not match its checksum")
             yield part
 
     def unsealed(self) -> list[Encoded]:
         """Features of the window that is not finished yet, in the order in which they were committed."""
-        found = []
-        for key, encoder, bucket, nbytes, size, vectors, weights, notes in self._db.execute(
-            "SELECT key, encoder, bucket, nbytes, size, vectors, weights, notes FROM feature ORDER BY rowid"
+        if self._unsealed is None:
+            self._unsealed = {item.key: item for item in self._read_unsealed()}
+        return list(self._unsealed.values())
+
+    def _read_unsealed(self) -> Iterator[Encoded]:
+        for *row, total in self._db.execute(
+            "SELECT key, encoder, bucket, nbytes, size, vectors, weights, notes, sum FROM feature ORDER BY rowid"
         ):
+            if total != _sum(*row):
+                raise self.damaged("a feature does not match its checksum")
+            key, encoder, bucket, nbytes, size, vectors, weights, notes = row
             values = np.frombuffer(vectors, dtype=np.float32).reshape(size, -1)
             detail, flags = json.loads(notes)
             feature = Feature(values, np.frombuffer(weights, dtype=np.float32), detail, tuple(flags))
-            found.append(Encoded(key, encoder, feature, bucket, nbytes))
-        return found
+            yield Encoded(key, encoder, feature, bucket, nbytes)
 
     def seal(self) -> None:
         """Forget the features of the finished window; they stand in a shard now."""
         with self._transaction():
             self._db.execute("DELETE FROM feature")
+        self._unsealed = {}
 
     def members(self, metric: str, side: int) -> Iterator[tuple[int, int, str, bytes, bytes]]:
         """(line, position, encoder, key, digest) of a set's rows, in input order."""
-        yield from self._db.execute(
-            "SELECT line, position, encoder, key, digest FROM member WHERE metric = ? AND side = ?"
+        for *row, total in self._db.execute(
+            "SELECT line, position, encoder, key, digest, sum FROM member WHERE metric = ? AND side = ?"
             " ORDER BY line, position",
             (metric, side),
-        )
+        ):
+            line, position, encoder, key, digest = row
+            if total != _sum(line, key, digest):
+                raise self.damaged("a row of a set does not match its checksum")
+            yield line, position, encoder, key, digest
 
     def close(self) -> None:
         """Close the file; everything committed is on disk."""
@@ -302,7 +375,10 @@ class Journal:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """All of a block or none of it. Raises ``OSError`` when the disk is full or fails."""
+        """All of a block or none of it. Raises ``OSError`` when the disk is full or fails, or the file is gone."""
+        if _place(self.path) != self._place:
+            what = "the run directory was removed or replaced while the run was going on"
+            raise OSError(errno.ENOENT, what, str(self.path))
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -320,12 +396,35 @@ class Journal:
             self._db.execute("ROLLBACK")
 
 
+def refuse_in_use(path: Path) -> None:
+    """Raise ``ValueError`` when another process runs on the directory of a journal."""
+    if path.exists():
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=0.2)) as db:
+            try:
+                db.execute("PRAGMA locking_mode=EXCLUSIVE")
+                db.execute("BEGIN IMMEDIATE")
+            except sqlite3.DatabaseError as error:
+                if _locked(error):
+                    raise _in_use(path) from None
+
+
+def _locked(error: sqlite3.DatabaseError) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
+def _in_use(path: Path) -> ValueError:
+    return ValueError(
+        f"{path.parent}: another genmeter process is running on this directory; wait for it, or give another directory "
+        "with -o"
+    )
+
+
 def _feature_row(item: Encoded) -> tuple[Any, ...]:
     feature = item.feature
     vectors = np.ascontiguousarray(feature.values, dtype=np.float32)
     weights = np.ascontiguousarray(feature.weights, dtype=np.float32)
     notes = json.dumps([dict(feature.detail), list(feature.flags)])
-    return (
+    row = (
         item.key,
         item.encoder,
         item.bucket,
@@ -335,22 +434,27 @@ def _feature_row(item: Encoded) -> tuple[Any, ...]:
         weights.tobytes(),
         notes,
     )
+    return *row, _sum(*row)
 
 
-def _on_network(folder: Path) -> bool:
-    """Whether a folder lies on a network file system, where WAL is not safe. Unknown counts as local."""
-    target = os.path.realpath(folder)
-    best, kind = "", ""
+def _cell_row(entry: Entry) -> tuple[Any, ...]:
+    row = jsonio.dumps(entry.row)
+    code = (entry.row.get("error") or {}).get("code")
+    return entry.line, entry.metric, code, row, _sum(entry.line, entry.metric, row)
+
+
+def _sum(*parts: bytes | str | int) -> int:
+    """CRC-32 over the columns of a row: SQLite finds torn pages, not what was overwritten inside of one."""
+    return zlib.crc32(b"".join([part if isinstance(part, bytes) else str(part).encode() for part in parts]))
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file lies at a path, or None."""
     try:
-        with open("/proc/mounts", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                _, mount, system, *_ = line.split(" ")
-                inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-                if inside and len(mount) >= len(best):
-                    best, kind = mount, system
-    except OSError:
-        return False
-    return kind in _NETWORK_FILE_SYSTEMS
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 class MemoryLedger:

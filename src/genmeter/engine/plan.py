@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from genmeter.config import RunConfig
@@ -91,11 +91,19 @@ class Cell(NamedTuple):
 
 
 class Task(NamedTuple):
-    """The media work of one line: the units it is the first to ask for, and assets that are only hashed."""
+    """The media work of one line.
+
+    Attributes:
+        line: Global line index.
+        units: The units it is the first to ask for.
+        snapshot: The assets that its part of the snapshot names; those of no unit are only hashed.
+        outline: That part, with gaps for their digests; None where it is known.
+    """
 
     line: int
     units: tuple[int, ...]
     snapshot: tuple[int, ...]
+    outline: snapshot.Outline | None = None
 
 
 class Window(NamedTuple):
@@ -124,84 +132,101 @@ class PlanOptions(NamedTuple):
 
 
 def plan(
-    lines: Sequence[InputLine],
+    lines: Iterable[InputLine],
     catalog: Catalog,
     options: PlanOptions,
     finished: Mapping[int, Collection[str]] | None = None,
     noted: Collection[int] = (),
     given_up: Collection[int] = (),
+    whole: bool = False,
 ) -> Window:
     """Plan one window.
 
     Args:
-        lines: Consecutive input lines.
+        lines: Consecutive input lines. Nothing of them is kept but what they name.
         catalog: Variants, encoders and views of the run; names that samples ask for are added to it.
         options: What is scored.
         finished: Metrics that need not be planned again, by line.
         noted: Lines whose part of the snapshot is known.
         given_up: Lines whose media took the process down; they are not read again.
+        whole: Plan the units of finished cells too, so that those which an interrupted process encoded keep their
+            places in the batch plan; unless nothing is left to be done at all.
 
     Returns:
         A window whose cells stand in input order; lines that cannot be read have no cells.
     """
-    start = lines[0].index if lines else 0
-    builder = _Builder(catalog, options)
+    builder = _Builder(catalog, options, whole)
+    start = stop = 0
     for line in lines:
+        start = start if stop else line.index
+        stop = line.index + 1
         done = (finished or {}).get(line.index, ())
+        if line.sample is None:
+            continue
         if line.index in given_up:
-            builder.give_up(line, done)
+            builder.give_up(line.index, line.sample, done, line.index in noted)
         else:
-            builder.add(line, done, line.index in noted)
-    return Window(
-        range(start, start + len(lines)), builder.assets, builder.texts, builder.units, builder.cells, builder.tasks
-    )
+            builder.add(line.index, line.sample, done, line.index in noted)
+    tasks = builder.tasks if builder.needed else []
+    return Window(range(start, stop), builder.assets, builder.texts, builder.units, builder.cells, tasks)
 
 
 class _Builder:
-    def __init__(self, catalog: Catalog, options: PlanOptions) -> None:
-        self.catalog, self.options = catalog, options
+    def __init__(self, catalog: Catalog, options: PlanOptions, whole: bool = False) -> None:
+        self.catalog, self.options, self.whole = catalog, options, whole
         self.assets: list[AssetRef] = []
         self.texts: list[Any] = []
         self.units: list[Unit] = []
         self.cells: list[Cell] = []
         self.tasks: list[Task] = []
+        self.needed = False  # anything is left to be done
         self._asset_index: dict[Any, int] = {}
         self._text_index: dict[str, int] = {}
         self._unit_index: dict[Unit, int] = {}
+        self._needs: dict[tuple[str, str, Modality], tuple[int, int]] = {}
 
-    def add(self, line: InputLine, finished: Collection[str], noted: bool) -> None:
-        if line.sample is None:
-            return
+    def add(self, line: int, sample: dict[str, Any], finished: Collection[str], noted: bool) -> None:
         first_unit = len(self.units)
-        for name in requested_metrics(line.sample, self.catalog, self.options):
+        facts = _Facts(sample, self.options)
+        for name in requested_metrics(sample, self.catalog, self.options):
             self.catalog.know(name)
             if name not in finished:
-                self.cells.append(self._cell(line.index, line.sample, name))
+                self.cells.append(self._cell(line, facts, name))
+            elif self.whole:
+                self._cell(line, facts, name)
         units = tuple(range(first_unit, len(self.units)))
-        seen = () if noted else tuple(self._asset(uri) for uri in snapshot.snapshot_uris(line.sample))
-        if units or not noted:
-            self.tasks.append(Task(line.index, units, seen))
+        if not noted:
+            uris, outline = _outline(sample)
+            self.tasks.append(Task(line, units, tuple([self._asset(uri) for uri in uris]), outline))
+        elif units:
+            self.tasks.append(Task(line, units, ()))
+        self.needed = self.needed or bool(self.cells) or not noted
 
-    def give_up(self, line: InputLine, finished: Collection[str]) -> None:
+    def give_up(self, line: int, sample: dict[str, Any], finished: Collection[str], noted: bool) -> None:
         """Cells with an error for a line whose media are not read again."""
         error = GenmeterError(
             "internal", "reading the media of this sample took the process down", "please report it with the file"
         )
-        for name in requested_metrics(line.sample or {}, self.catalog, self.options):
+        for name in requested_metrics(sample, self.catalog, self.options):
             self.catalog.know(name)
             if name not in finished:
-                self.cells.append(Cell(line.index, name, fault=error))
-        self.tasks.append(Task(line.index, (), ()))
+                self.cells.append(Cell(line, name, fault=error))
+        outline: snapshot.Outline | None = None
+        if not noted:
+            uris, gaps = _outline(sample)
+            outline = (snapshot.fill(gaps, [f"uri:{uri}" for uri in uris]),)
+        self.tasks.append(Task(line, (), (), outline))
+        self.needed = True
 
-    def _cell(self, line: int, sample: dict[str, Any], name: str) -> Cell:
+    def _cell(self, line: int, facts: _Facts, name: str) -> Cell:
         try:
             variant = self.catalog.variant(name)
-            refuse_unfit(variant, sample, self.options)
+            refuse_unfit(variant, facts.sample, self.options)
             if variant.spec.scope == "set":
-                return self._set_cell(line, sample, variant)
-            return self._sample_cell(line, sample, variant)
+                return self._set_cell(line, facts, variant)
+            return self._sample_cell(line, facts, variant)
         except GenmeterError as error:
-            return Cell(line, name, fault=self._milder(error, sample, name))
+            return Cell(line, name, fault=self._milder(error, facts.sample, name))
 
     def _milder(self, error: GenmeterError, sample: dict[str, Any], name: str) -> GenmeterError:
         """What a sample lacks is no failure where its task is not one the metric was made for."""
@@ -211,20 +236,24 @@ class _Builder:
             return error
         return GenmeterError("not_applicable", f"{name} is not made for {task}, and {error.message}")
 
-    def _sample_cell(self, line: int, sample: dict[str, Any], variant: Variant) -> Cell:
-        axes = _Axes(sample, variant, self.options)
+    def _sample_cell(self, line: int, facts: _Facts, variant: Variant) -> Cell:
+        axes = _Axes(facts, variant)
         used: dict[Used, None] = {}
         grid = tuple(
-            tuple(
-                tuple(self._unit(variant, need, axes.pick(need, c, r, p), used) for need in axes.needs)
-                for r in range(axes.references)
-                for p in range(axes.prompts)
-            )
-            for c in range(axes.candidates)
+            [
+                tuple(
+                    [
+                        tuple([self._unit(variant, need, axes.pick(need, c, r, p), used) for need in axes.needs])
+                        for r in range(axes.references)
+                        for p in range(axes.prompts)
+                    ]
+                )
+                for c in range(axes.candidates)
+            ]
         )
         return Cell(line, variant.name, grid, axes.prompts, tuple(used), axes.flags)
 
-    def _set_cell(self, line: int, sample: dict[str, Any], variant: Variant) -> Cell:
+    def _set_cell(self, line: int, facts: _Facts, variant: Variant) -> Cell:
         """Predictions and references apart: the reference set counts whether or not the prediction can be scored."""
         used: dict[Used, None] = {}
         sides: list[tuple[tuple[int, ...], ...]] = []
@@ -233,7 +262,7 @@ class _Builder:
         for role in ("prediction", "reference"):
             need = next(n for n in variant.needs if n.roles == (role,))
             try:
-                found = find(sample, need.modality, role, self.options)
+                found = facts.find(need.modality, role)
             except GenmeterError as error:
                 fault = fault or (error if role == "prediction" else None)
                 found = []
@@ -241,19 +270,23 @@ class _Builder:
             sides.append(tuple((self._unit(variant, need, (item,), used),) for item in found))
         return Cell(line, variant.name, tuple(sides), 1, tuple(used), tuple(dict.fromkeys(flags)), fault)
 
-    def _unit(self, variant: Variant, need: Need, found: tuple[roles.Found, ...], used: dict[Used, None]) -> int:
+    def _unit(self, variant: Variant, need: Need, found: Sequence[roles.Found], used: dict[Used, None]) -> int:
         is_text = need.modality == "text"
         sources = []
         for role, item in zip(need.roles, found, strict=True):
             source = self._text(item.value) if is_text else self._asset(item.value)
             used[Used(role, item.path, source, is_text)] = None
             sources.append(source)
-        encoder = RAW if need.encoder is None else self.catalog.encoder(need.encoder, variant.models.get(need.name))
-        unit = Unit(encoder, self.catalog.view(need.modality, need.view), tuple(sources))
-        if unit not in self._unit_index:
-            self._unit_index[unit] = len(self.units)
+        place = (variant.name, need.name, need.modality)
+        known = self._needs.get(place)
+        if known is None:
+            encoder = RAW if need.encoder is None else self.catalog.encoder(need.encoder, variant.models.get(need.name))
+            known = self._needs[place] = encoder, self.catalog.view(need.modality, need.view)
+        unit = Unit(*known, tuple(sources))
+        index = self._unit_index.setdefault(unit, len(self.units))
+        if index == len(self.units):
             self.units.append(unit)
-        return self._unit_index[unit]
+        return index
 
     def _asset(self, value: Any) -> int:
         # An object in memory is identified by itself; only strings can be equal without being the same.
@@ -273,30 +306,63 @@ class _Builder:
         return self._text_index[value]
 
 
+def _outline(sample: dict[str, Any]) -> tuple[list[Any], snapshot.Outline]:
+    try:
+        return snapshot.snapshot_outline(sample)
+    except ValueError:
+        return snapshot.snapshot_uris(sample), (repr(sorted(sample)).encode(),)
+
+
+class _Facts:
+    """What one sample offers, looked up once for all of its metrics."""
+
+    def __init__(self, sample: dict[str, Any], options: PlanOptions) -> None:
+        self.sample, self.options = sample, options
+        self.made = roles.output_modality(sample)
+        self._found: dict[tuple[Modality, str], list[roles.Found] | GenmeterError] = {}
+
+    def find(self, modality: Modality, role: str) -> list[roles.Found]:
+        """As :func:`find`; the same list, or the same error, each time."""
+        found = self._found.get((modality, role))
+        if found is None:
+            try:
+                found = find(self.sample, modality, role, self.options)
+            except GenmeterError as error:
+                found = error
+            self._found[modality, role] = found
+        if isinstance(found, GenmeterError):
+            raise found
+        return found
+
+
 class _Axes:
     """The candidates, references and prompts that one sample offers one metric."""
 
-    def __init__(self, sample: dict[str, Any], variant: Variant, options: PlanOptions) -> None:
-        made = roles.output_modality(sample)
-        self.needs = [n._replace(modality=made) if made in n.also else n for n in variant.needs]
+    def __init__(self, facts: _Facts, variant: Variant) -> None:
+        made = facts.made
+        self.needs = [n._replace(modality=made, view=n.also_view) if made in n.also else n for n in variant.needs]
         self._found: dict[tuple[str, str], list[roles.Found]] = {}
+        most = {"prediction": 1, "reference": 1, "input": 1, "prompt": 1}
+        flags: dict[str, None] = {}
         for need in self.needs:
             for role in need.roles:
                 place = (role, _kind(need))
                 if place not in self._found:
                     if role == "prompt":
-                        self._found[place] = find_texts(sample, need, variant, options)
+                        found = find_texts(facts.sample, need, variant, facts.options)
                     else:
-                        self._found[place] = find(sample, need.modality, role, options)
-        self.candidates = self._length("prediction")
-        self.references = max(self._length("reference"), self._length("input"))
-        self.prompts = self._length("prompt")
-        self._refuse_unequal()
-        flags = [flag for items in self._found.values() for item in items for flag in item.flags]
-        self.flags = tuple(dict.fromkeys(flags))
-
-    def _length(self, role: str) -> int:
-        return max([len(items) for (name, _), items in self._found.items() if name == role], default=1)
+                        found = facts.find(need.modality, role)
+                    self._found[place] = found
+                    if len(found) > most[role]:
+                        most[role] = len(found)
+                    for item in found:
+                        if item.flags:
+                            flags.update(dict.fromkeys(item.flags))
+        self.candidates, self.prompts = most["prediction"], most["prompt"]
+        self.references = max(most["reference"], most["input"])
+        if self.prompts > 1:
+            self._refuse_unequal()
+        self.flags = tuple(flags)
 
     def _refuse_unequal(self) -> None:
         """Texts of several kinds belong together by position, or one of them goes with all of the others."""
@@ -305,14 +371,14 @@ class _Axes:
             counts = ", ".join(f"{len(items)} at {items[0].path.partition('[')[0]}" for items in texts)
             raise GenmeterError("bad_sample", f"expected equal numbers of texts that belong together, found {counts}")
 
-    def pick(self, need: Need, candidate: int, reference: int, prompt: int) -> tuple[roles.Found, ...]:
+    def pick(self, need: Need, candidate: int, reference: int, prompt: int) -> list[roles.Found]:
         """What stands at one place of the grid, for each role of a need."""
-        place = {"prediction": candidate, "reference": reference, "input": reference, "prompt": prompt}
         items = []
         for role in need.roles:
             found = self._found[role, _kind(need)]
-            items.append(found[min(place[role], len(found) - 1)])
-        return tuple(items)
+            place = candidate if role == "prediction" else prompt if role == "prompt" else reference
+            items.append(found[min(place, len(found) - 1)])
+        return items
 
 
 def _kind(need: Need) -> str:
@@ -358,12 +424,12 @@ def find(sample: dict[str, Any], modality: Modality, role: str, options: PlanOpt
 
 def requested_metrics(sample: dict[str, Any], catalog: Catalog, options: PlanOptions) -> list[str]:
     """Names of the metrics that a sample is scored with, in order and without repetition."""
+    if catalog.explicit is not None and options.metrics_from != "sample":
+        return catalog.explicit
     own = (sample.get("eval_config") or {}).get("metrics")
     own = [name for name in own if isinstance(name, str)] if isinstance(own, list) else None
     if catalog.explicit is not None:
-        if options.metrics_from == "sample" and own is not None:
-            return [name for name in catalog.explicit if name in own]
-        return catalog.explicit
+        return catalog.explicit if own is None else [name for name in catalog.explicit if name in own]
     if own is not None:
         return list(dict.fromkeys(own))
     return catalog.defaults(roles.task_type(sample))

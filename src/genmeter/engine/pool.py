@@ -50,8 +50,11 @@ class EncoderPool:
     def encoders(self, window: Window) -> Mapping[int, Encoder]:
         """An encoder, loaded or not, for every index that a window uses."""
         for index in {unit.encoder for unit in window.units} - {RAW}:
-            if index not in self._encoders:
-                self._encoders[index] = self._create(index)
+            if index not in self._encoders and index not in self._failed:
+                try:
+                    self._encoders[index] = self._create(index)
+                except GenmeterError as error:
+                    self._failed[index] = error
         return self._encoders
 
     def _create(self, index: int) -> Encoder:
@@ -73,7 +76,8 @@ class EncoderPool:
         if index in self._loaded:
             return
         try:
-            with device.torch_settings(self.precision):
+            # What has no weights is no network, and need not wait for torch.
+            with device.torch_settings(self.precision, needed=bool(self.catalog.encoders[index].entry.sources)):
                 self._encoders[index].load(self.place, self.precision)
         except GenmeterError as error:
             self._failed[index] = error
@@ -83,18 +87,39 @@ class EncoderPool:
                 "extra_missing", f"{error.name or error} is not installed", "install it with pip"
             )
             raise failure from None
+        except (Exception, SystemExit) as error:
+            self._failed[index] = failure = self._unloadable(index, error)
+            raise failure from None
         self._loaded.add(index)
+
+    def _unloadable(self, index: int, error: BaseException) -> GenmeterError:
+        model = self.catalog.encoders[index].entry.id
+        if device.is_out_of_memory(error):
+            device.release_cached_memory(self.place)
+            return GenmeterError(
+                "out_of_memory",
+                f"{model} does not fit into the memory of {self.place} that is free",
+                "end what else runs there, or use another --device; the same command then goes on",
+            )
+        what = f"{model} cannot be loaded on {self.place}: {type(error).__name__}: {error}"
+        return GenmeterError("internal", what, "please report it")
 
     def batch_limit(self, index: int, bucket: str, shape: tuple[int, ...]) -> int:
         """Items per batch; depends on shape, device and settings only."""
         budget = device.memory_budget(self.place)
-        return batching.batch_limit(self._encoders[index], shape, budget, self._batch_size)
+        try:
+            return batching.batch_limit(self._encoders[index], shape, budget, self._batch_size)
+        except (Exception, SystemExit) as error:
+            raise self._unsized(index, error) from None
 
     def refuse_giant(self, index: int, prepared: Prepared) -> None:
         """Raise ``too_large`` for an item that would get the process killed on a CPU, where memory errors come late."""
         if device.device_kind(self.place) != "cpu":
             return
-        needed = self._encoders[index].bytes_per_item(prepared.shape)
+        try:
+            needed = self._encoders[index].bytes_per_item(prepared.shape)
+        except (Exception, SystemExit) as error:
+            raise self._unsized(index, error) from None
         if needed < device.memory_budget("cpu"):
             return
         free = device.available_memory()
@@ -106,10 +131,15 @@ class EncoderPool:
                 "score it on a machine with more memory, or downscale it",
             )
 
+    def _unsized(self, index: int, error: BaseException) -> GenmeterError:
+        what = f"{self.catalog.encoders[index].entry.id} does not say what memory an item needs"
+        return GenmeterError("internal", f"{what}: {type(error).__name__}: {error}", "please report it")
+
     def encode(self, index: int, items: Sequence[Prepared]) -> list[Feature | GenmeterError]:
         """Encode one batch on the run's device; each item gets a feature or a typed error."""
         fallback = None if self.place == "cpu" else lambda: self._cpu(index)
-        with device.torch_settings(self.precision):
+        # An encoder that runs on torch has imported it by now.
+        with device.torch_settings(self.precision, needed=False):
             return batching.encode(self._encoders[index], items, self.place, fallback)
 
     def _cpu(self, index: int) -> Encoder:

@@ -11,6 +11,7 @@ from genmeter.engine.journal import Entry
 from genmeter.engine.plan import Cell
 from genmeter.errors import GenmeterError
 from genmeter.registry import Variant
+from genmeter.schema import jsonio
 
 
 class Inputs(NamedTuple):
@@ -93,12 +94,12 @@ def _call(scorer: SampleMetric, items: list[Mapping[str, Any]], variant: Variant
         scores = scorer.score(items, variant.params)
         if len(scores) != len(items):
             raise RuntimeError(f"{len(scores)} scores for {len(items)} items")
-    except Exception as error:
+        return [_result(score) for score in scores]
+    except (Exception, SystemExit) as error:
         if len(items) > 1:
             return [result for item in items for result in _call(scorer, [item], variant)]
         message = f"{variant.spec.id} failed: {type(error).__name__}: {error}"
         return [ItemResult(None, error=GenmeterError("internal", message, "please report it").to_dict())]
-    return [_result(score) for score in scores]
 
 
 def _result(score: Score | Unscored) -> ItemResult:
@@ -108,6 +109,8 @@ def _result(score: Score | Unscored) -> ItemResult:
     if not math.isfinite(value):
         error = GenmeterError("non_finite", f"the metric's value is {value}", "please report it")
         return ItemResult(None, error=error.to_dict())
+    if score.detail:
+        jsonio.dumps(score.detail)  # what cannot be written must fail here, where it costs one item
     return ItemResult(value, score.detail, score.flags)
 
 
@@ -115,6 +118,8 @@ def _reduce(
     cell: Cell, variant: Variant, results: list[list[ItemResult]], candidate: str | int, partial: str
 ) -> dict[str, Json]:
     """References, then prompts, then candidates to one row."""
+    if len(results) == 1:
+        return _only_candidate(cell, _one_candidate(cell, variant, results[0]))
     reduced = [_one_candidate(cell, variant, row) for row in results]
     scored = [result for result in reduced if result.value is not None]
     flags = dict.fromkeys(cell.flags)
@@ -122,26 +127,31 @@ def _reduce(
     failed = next((result.error for result in reduced if result.error), None)
     row: dict[str, Json] = {"score": None}
     detail: dict[str, Json] = {}
-    if len(reduced) == 1:
-        row["score"], detail = reduced[0].value, dict(reduced[0].detail)
-        if failed:
-            row["error"] = failed
+    values = [result.value for result in scored if result.value is not None]
+    if failed and not (partial == "mean" and values):
+        row["error"] = failed
+    elif candidate == "best":
+        row["score"] = max(values) if variant.spec.higher_is_better else min(values)
+        flags["best_of_n"] = None
     else:
-        values = [result.value for result in scored if result.value is not None]
-        if failed and not (partial == "mean" and values):
-            row["error"] = failed
-        elif candidate == "best":
-            row["score"] = max(values) if variant.spec.higher_is_better else min(values)
-            flags["best_of_n"] = None
-        else:
-            row["score"] = math.fsum(values) / len(values)
-        if failed and row["score"] is not None:
-            detail["candidates_scored"] = len(values)
-        detail["per_candidate"] = [_candidate_row(index, result) for index, result in enumerate(reduced)]
-    if detail:
-        row["detail"] = detail
+        row["score"] = math.fsum(values) / len(values)
+    if failed and row["score"] is not None:
+        detail["candidates_scored"] = len(values)
+    detail["per_candidate"] = [_candidate_row(index, result) for index, result in enumerate(reduced)]
+    row["detail"] = detail
     if flags:
         row["flags"] = list(flags)
+    return row
+
+
+def _only_candidate(cell: Cell, result: ItemResult) -> dict[str, Json]:
+    row: dict[str, Json] = {"score": result.value}
+    if result.error:
+        row["error"] = result.error
+    if result.detail:
+        row["detail"] = dict(result.detail)
+    if cell.flags or result.flags:
+        row["flags"] = list(dict.fromkeys((*cell.flags, *result.flags)))
     return row
 
 
@@ -156,6 +166,8 @@ def _candidate_row(index: int, result: ItemResult) -> dict[str, Json]:
 
 def _one_candidate(cell: Cell, variant: Variant, row: list[ItemResult]) -> ItemResult:
     """References first, within each prompt, as the published formulas do; then the mean over prompts."""
+    if len(row) == 1:
+        return row[0]
     per_prompt = [_over_references(variant, row[prompt :: cell.prompts]) for prompt in range(cell.prompts)]
     return _over_prompts(per_prompt)
 
@@ -208,6 +220,8 @@ def _inputs(cell: Cell, inputs: Inputs) -> list[Json]:
 
 def _identical(cell: Cell, inputs: Inputs) -> bool:
     """Whether a prediction is byte for byte the reference or input it was compared with: often a mix-up of folders."""
+    if len(cell.used) < 2:
+        return False
     sides: dict[bool, set[bytes]] = {True: set(), False: set()}
     for used in cell.used:
         digest = None if used.is_text else inputs.assets.get(used.source)

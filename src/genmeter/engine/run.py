@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shutil
+import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,26 +19,32 @@ from genmeter.contract import Json
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.core import Tally, WindowRunner
 from genmeter.engine.describe import describe_run, row_constants
-from genmeter.engine.device import device_kind, resolve_device
+from genmeter.engine.device import DeviceLostError, device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation, lacking_defaults
 from genmeter.engine.features import Features
-from genmeter.engine.journal import Journal, LineNote, Stamp
-from genmeter.engine.plan import PlanOptions, Window, plan, requested_metrics
+from genmeter.engine.gather import LostFeaturesError
+from genmeter.engine.journal import Journal, LineNote, Stamp, file_time
+from genmeter.engine.linefacts import LineFacts
+from genmeter.engine.plan import PlanOptions, Task, Window, plan, requested_metrics
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Done, Preparer
-from genmeter.engine.sets import SetOutcome, finish_set
+from genmeter.engine.reference import ReferenceSet, open_reference_set
+from genmeter.engine.sets import SetOutcomes, finish_set, refused_set
 from genmeter.engine.settings import catalog_of, run_settings, settings_changed
-from genmeter.engine.store import FeatureStore, write_atomic
+from genmeter.engine.store import FeatureStore, sweep, write_atomic
 from genmeter.engine.watch import Watch
 from genmeter.engine.writer import LineWriter
 from genmeter.errors import RETRYABLE, GenmeterError
-from genmeter.inputs.source import InputLine, Source
+from genmeter.inputs.source import InputChanged, InputLine, Source
 from genmeter.schema import jsonio
-from genmeter.schema.snapshot import snapshot_record
+from genmeter.schema.snapshot import fill
 from genmeter.weights.home import cache_home
 
 _WINDOW_LINES = 4096
 _WINDOW_BYTES = 64 << 20
+# In the journal: first line of the last window that was begun; its features are not sealed yet, or were the last to be.
+_OPEN = "open"
+_SCRATCH = "scratch"  # under features/: sets too large for memory, while they are computed
 # What a sample that was not read from a line counts for.
 _LINE_BYTES = 2_000
 
@@ -96,14 +106,59 @@ def execute(
         GenmeterError: An unknown metric was asked for by name.
         StoppedEarly: The first samples all failed for one reason.
     """
+    with _opened(source, folder, config, observer) as run:
+        return run.execute(command)
+
+
+class Encoded(NamedTuple):
+    """An input whose features are in the run directory; no set has been computed from them."""
+
+    catalog: Catalog
+    journal: Journal
+    store: FeatureStore
+
+
+@contextlib.contextmanager
+def encoded(
+    source: Source, folder: Path, config: RunConfig, *, observer: Observer | None = None
+) -> Iterator[Encoded]:
+    """Encode an input into a run directory, as :func:`execute` does, and look at what is there.
+
+    Args:
+        source: The input.
+        folder: The run directory; finished work of an earlier process is kept.
+        config: All settings.
+        observer: Told about progress.
+
+    Raises:
+        As :func:`execute`.
+    """
+    with _opened(source, folder, config, observer) as run:
+        run.patient = True
+        run.encode()
+        store = FeatureStore(folder / "features")
+        try:
+            yield Encoded(run.catalog, run.journal, store)
+        finally:
+            store.close()
+
+
+@contextlib.contextmanager
+def _opened(source: Source, folder: Path, config: RunConfig, observer: Observer | None) -> Iterator[_Run]:
     observer = observer or Observer()
     place = resolve_device(config.device)
     catalog = catalog_of(config, device_kind(place))
-    folder.mkdir(parents=True, exist_ok=True)
+    stored = open_reference_set(config, catalog, observer)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot be made ({error.strerror}); give another directory with -o") from None
     journal = Journal(folder / "journal.sqlite")
     try:
-        run = _Run(source, folder, config, observer, catalog, place, journal)
-        return run.execute(command)
+        _sweep(folder)
+        yield _Run(source, folder, config, observer, catalog, place, journal, stored)
+    except sqlite3.DatabaseError as error:
+        raise journal.damaged(error) from None
     finally:
         journal.close()
 
@@ -118,15 +173,39 @@ class _Run:
         catalog: Catalog,
         place: str,
         journal: Journal,
+        stored: ReferenceSet | None = None,
     ) -> None:
+        self.stored = stored
+        self.patient = False  # never stop early: samples that hold only references have no score
         self.source, self.folder, self.config, self.observer = source, folder, config, observer
         self.catalog, self.place, self.journal = catalog, place, journal
         self.options = PlanOptions.of(config)
+        self._open: int = journal.meta(_OPEN, 0)
 
     def execute(self, command: str) -> Finished:
-        began = time.time()
+        created, began = time.time(), time.monotonic()
+        settings, tally = self.encode()
+        try:
+            outcomes = self._sets()
+        except LostFeaturesError as lost:
+            self._encode_again(lost.lines)
+            tally = self._score()
+            outcomes = self._sets()
+        run = describe_run(
+            self.source, self.config, self.catalog, self.place, settings, self.journal.snapshots(), tally
+        )
+        run |= {"command": command, "created": _utc(created)}
+        if self.stored:
+            for name in (name for name, found in outcomes.items() if not found.lacking):
+                run["metrics"][name]["reference_set"] = self.stored.describe(self.catalog.variant(name), self.catalog)
+        run["seconds"] = {"total": round(time.monotonic() - began, 3), **run["seconds"]}
+        self._write(run, outcomes)
+        return Finished(self.folder, run)
+
+    def encode(self) -> tuple[dict[str, Json], Tally]:
+        """Do all that is to be done line by line; the settings it was done with, and what it cost."""
         before = self.journal.meta("settings")
-        settings = run_settings(self.config, self._catalog_of(before), self.source.digest)
+        settings = self._settings(self._catalog_of(before))
         changed = settings_changed(before, settings)
         if changed:
             raise ValueError(
@@ -135,18 +214,19 @@ class _Run:
             )
         self.journal.set_meta("settings", settings)
         self._take_up()
-        tally = self._score()
+        try:
+            tally = self._score()
+        except InputChanged:
+            # What was scored may belong to lines that are no longer there, so nothing may build on it.
+            self.journal.set_meta("settings", {**settings, "input": "changed while it was scored"})
+            raise
         # Samples may have brought metrics of their own by now.
-        settings = run_settings(self.config, self.catalog, self.source.digest)
+        settings = self._settings(self.catalog)
         self.journal.set_meta("settings", settings)
-        outcomes = self._sets()
-        run = describe_run(
-            self.source, self.config, self.catalog, self.place, settings, self.journal.snapshots(), tally
-        )
-        run |= {"command": command, "created": _utc(began)}
-        run["seconds"] = {"total": round(time.time() - began, 3), **run["seconds"]}
-        self._write(run, outcomes)
-        return Finished(self.folder, run)
+        return settings, tally
+
+    def _settings(self, catalog: Catalog) -> dict[str, Json]:
+        return run_settings(self.config, catalog, self.source.digest, self.stored.digest if self.stored else None)
 
     def _catalog_of(self, before: Mapping[str, Json] | None) -> Catalog:
         """What the metrics of an earlier process mean now, where they were the samples' own choice."""
@@ -162,11 +242,11 @@ class _Run:
         if self.journal.resumed:
             for uri, stamp in self.journal.stamps():
                 now = _stat(uri)
-                if now is None or (now.st_size, now.st_mtime_ns) == stamp[:2]:
+                if now is None or (now.st_size, file_time(now.st_mtime_ns)) == stamp[:2]:
                     continue
                 digest = _sha256(Path(uri))
                 if digest == stamp.digest:
-                    self.journal.restamp(uri, Stamp(now.st_size, now.st_mtime_ns, digest))
+                    self.journal.restamp(uri, Stamp(now.st_size, file_time(now.st_mtime_ns), digest))
                 elif lines := self.journal.forget_asset(uri):
                     self.observer.note(f"{uri} changed since it was scored; {lines} samples are scored again")
             self.journal.retry(RETRYABLE | set(self.config.retry_failed))
@@ -184,7 +264,7 @@ class _Run:
             progress=self.observer.download(),
         )
         features = Features(self.catalog, self.folder / "features", cache_home() if config.cache else None)
-        tally = Tally(sum(counts.get(None, 0) for counts in self.journal.codes().values()))
+        tally = Tally(sum(counts.get(None, 0) for counts in self.journal.codes().values()) + self.patient)
         features.recall(self.journal.unsealed())
         with Preparer.of(config, self.source.roots) as preparer:
             runner = WindowRunner(
@@ -197,62 +277,100 @@ class _Run:
                 candidate=config.candidate,
                 partial=config.partial_candidates,
                 suspects=self.journal.suspects(),
+                stop_when_lost=True,
             )
             watch = Watch(self.journal)
             try:
                 for lines in windows(self.source):
                     self._window(lines, runner, features, tally, watch)
+                watch.finished()
+            except DeviceLostError:
+                raise  # its batch may be what the device failed at
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self.journal.forgive(runner.begun)
+                raise
             finally:
                 watch.close()
         features.close()
         return tally
 
     def _window(
-        self, lines: list[InputLine], runner: WindowRunner, features: Features, tally: Tally, watch: Watch
+        self, lines: Iterator[InputLine], runner: WindowRunner, features: Features, tally: Tally, watch: Watch
     ) -> None:
-        span = range(lines[0].index, lines[-1].index + 1)
+        first = next(lines)
+        span = range(first.index, first.index + _WINDOW_LINES)
         finished, noted = self.journal.finished(span), self.journal.noted(span)
-        window = plan(lines, self.catalog, self.options, finished, noted, watch.given_up)
-        for line in lines:
-            if line.error is not None:
-                tally.fail(line.error.to_dict())
+        whole = features.interrupted and span.start >= self._open
+        read = _counted(chain([first], lines), tally)
+        window = plan(read, self.catalog, self.options, finished, noted, watch.given_up, whole=whole)
         tally.check()
         if window.cells or window.tasks:
-            notes: list[LineNote] = []
-            by_index = {line.index: line for line in lines}
+            parts: dict[int, bytes | None] = {}
+            tasks = {task.line: task for task in window.tasks}
 
             def done(result: Done) -> None:
-                part = None if result.line in noted else _snapshot_part(by_index[result.line], result, window)
-                notes.append(LineNote(result.line, part, result.stamps))
-                if len(notes) % 8 == 0:
-                    self._progress(span.start + len(notes), tally)
+                parts[result.line] = _snapshot_part(tasks[result.line], result, window)
+                self.journal.read(result.line, result.stamps)
+                if len(parts) % 8 == 0:
+                    self._progress(span.start + len(parts), tally)
 
+            self.journal.set_meta(_OPEN, max(span.start, self._open))
             watch.window()
             runner.run(window, done, watch.line if watch.careful else None)
             watch.passed()
-            self.journal.note_lines(notes)
-        unsealed = self.journal.unsealed()
+            self.journal.note_lines([LineNote(line, part) for line, part in parts.items()])
+        # What an interrupted process had of a later window stays in the journal, where it keeps its place in the plan.
+        unsealed = self.journal.unsealed() if span.start >= self._open else []
         if unsealed:
             features.seal(unsealed)
             self.journal.seal()
-        self._progress(span.stop, tally)
+        self._progress(window.lines.stop, tally)
 
     def _progress(self, done: int, tally: Tally) -> None:
         self.observer.progress(Progress(done, self.source.count, tally.scored, tally.codes.total()))
 
-    def _sets(self) -> dict[str, SetOutcome]:
-        names = [name for name, variant in self.catalog.variants.items() if variant.spec.scope == "set"]
+    def _sets(self) -> dict[str, SetOutcomes]:
+        known = self.journal.codes()
+        names = [
+            name for name, variant in self.catalog.variants.items() if variant.spec.scope == "set" and name in known
+        ]
+        if not names:
+            return {}
+        facts = LineFacts(self.config.group_by, self.config.cluster_by, self.config.prompt_field)
+        for line in self.source.lines(lambda index: True):
+            facts.add(line.index, line.sample)
         store = FeatureStore(self.folder / "features")
-        scratch = self.folder / "features" / "scratch"
-        outcomes = {
-            name: finish_set(self.journal, store, self.catalog.variant(name), scratch)
-            for name in names
-            if name in self.journal.codes()
-        }
+        scratch = self.folder / "features" / _SCRATCH
+        outcomes, lost = {}, set()
+        for name in names:
+            variant = self.catalog.variant(name)
+            try:
+                reference = self.stored.of(variant, self.catalog) if self.stored else None
+                outcomes[name] = finish_set(self.journal, store, variant, scratch, facts, reference)
+            except LostFeaturesError as error:
+                lost |= set(error.lines)
+            except ValueError as error:  # a metric that samples chose, and that the stored set was not made for
+                outcomes[name] = refused_set(GenmeterError("no_reference", str(error)))
         store.close()
+        shutil.rmtree(scratch, ignore_errors=True)
+        if lost:
+            raise LostFeaturesError(sorted(lost), store.folder)
         return outcomes
 
-    def _write(self, run: dict[str, Json], outcomes: Mapping[str, SetOutcome]) -> None:
+    def _lacking_sets(self, outcomes: Mapping[str, SetOutcomes]) -> frozenset[str]:
+        """Default set metrics that nobody asked for by name, where the whole set has no reference."""
+        if self.catalog.explicit is not None or self.stored is not None:
+            return frozenset()
+        return frozenset(n for n, found in outcomes.items() if found.lacking and n in self.catalog.default_names)
+
+    def _encode_again(self, lines: Sequence[int]) -> None:
+        """Forget the set rows of lines whose features are lost, so that they are scored once more."""
+        names = [name for name, variant in self.catalog.variants.items() if variant.spec.scope == "set"]
+        self.journal.drop((line, name) for line in lines for name in names)
+        self.observer.note(f"features of {len(lines)} samples are damaged or gone from the run; they are encoded again")
+
+    def _write(self, run: dict[str, Json], outcomes: Mapping[str, SetOutcomes]) -> None:
         provenance = {
             "run_id": run["run_id"],
             "genmeter": __version__,
@@ -265,64 +383,87 @@ class _Run:
             thresholds=self.config.thresholds,
             overall_metric=self.config.overall.metric,
             sets=outcomes,
-            lacking=lacking_defaults(self.journal.codes(), self.catalog),
+            lacking=lacking_defaults(self.journal.codes(), self.catalog) | self._lacking_sets(outcomes),
             constants=row_constants(run) if self.config.rows == "full" else None,
         )
         self.observer.writing(run)
         rows = self.journal.rows()
         pending = next(rows, None)
+
+        def scored(index: int) -> bool:
+            return pending is not None and pending[0] == index
+
+        explicit = None if self.config.metrics_from == "sample" else self.catalog.explicit
+        wanted = frozenset(explicit or ())
         with LineWriter(self.folder / "samples.jsonl") as writer:
-            for line in self.source:
+            for line in self.source.lines(scored):
                 cells: dict[str, dict[str, Json]] = {}
                 while pending is not None and pending[0] <= line.index:
                     cells = pending[1] if pending[0] == line.index else cells
                     pending = next(rows, None)
                 if line.sample is not None:
-                    wanted = set(requested_metrics(line.sample, self.catalog, self.options))
-                    cells = {name: row for name, row in cells.items() if name in wanted}
+                    if explicit is None:
+                        wanted = frozenset(requested_metrics(line.sample, self.catalog, self.options))
+                    if not wanted.issuperset(cells):
+                        cells = {name: row for name, row in cells.items() if name in wanted}
                     result = evaluation.build(line.index, cells, line.sample)
                 else:
                     assert line.error is not None
                     result = {"error": line.error.to_dict()}
                 self.observer.row(result, line.sample)
-                writer.write(line, result)
+                writer.write(line, result, finite=not outcomes)  # else all of it has come from JSON
         write_atomic(self.folder / "run.json", jsonio.dumps(run) + b"\n")
 
 
-def windows(source: Source) -> Iterator[list[InputLine]]:
-    """Consecutive lines in bounded pieces: 4,096 lines or about 64 MB."""
-    lines: list[InputLine] = []
+def _sweep(folder: Path) -> None:
+    """Remove what killed processes left half written; the journal's lock says that none of them is at work."""
+    sweep(folder)
+    for part in (folder / "features").glob("*/"):
+        sweep(part)
+    shutil.rmtree(folder / "features" / _SCRATCH, ignore_errors=True)
+
+
+def windows(source: Source) -> Iterator[Iterator[InputLine]]:
+    """Consecutive lines in bounded pieces (4,096 lines or about 64 MB), each to be read to its end before the next."""
+    lines = iter(source)
+    for line in lines:
+        yield _window_of(line, lines)
+
+
+def _window_of(line: InputLine, following: Iterator[InputLine]) -> Iterator[InputLine]:
     held = 0
-    for line in source:
-        lines.append(line)
+    for count in range(1, _WINDOW_LINES + 1):
+        yield line
         held += line.nbytes or _LINE_BYTES
-        if len(lines) >= _WINDOW_LINES or held >= _WINDOW_BYTES:
-            yield lines
-            lines, held = [], 0
-    if lines:
-        yield lines
+        if count == _WINDOW_LINES or held >= _WINDOW_BYTES:
+            return
+        after = next(following, None)
+        if after is None:
+            return
+        line = after
 
 
-def _snapshot_part(line: InputLine, done: Done, window: Window) -> bytes:
+def _counted(lines: Iterable[InputLine], tally: Tally) -> Iterator[InputLine]:
+    """Lines that cannot be read count as failures."""
+    for line in lines:
+        if line.error is not None:
+            tally.fail(line.error.to_dict())
+        yield line
+
+
+def _snapshot_part(task: Task, done: Done, window: Window) -> bytes | None:
     """The line's part of the snapshot: its content with each input and reference replaced by what is in the file."""
-    by_uri = {window.assets[source].value: found for source, found in done.assets.items() if _is_uri(window, source)}
-
-    def digest_of(value: Any) -> str:
-        found = by_uri.get(value) if isinstance(value, str) else None
+    if task.outline is None:
+        return None
+    digests = []
+    for source in task.snapshot:
+        value = window.assets[source].value
+        found = done.assets.get(source) if isinstance(value, str) else None
         if isinstance(found, bytes):
-            return f"sha256:{found.hex()}"
-        return f"unread:{found.code}" if isinstance(found, GenmeterError) else f"uri:{value}"
-
-    assert line.sample is not None
-    try:
-        record = snapshot_record(line.sample, digest_of)
-    except ValueError:
-        record = repr(sorted(line.sample)).encode()
-    return hashlib.sha256(record).digest()
-
-
-def _is_uri(window: Window, source: int) -> bool:
-    return isinstance(window.assets[source].value, str)
+            digests.append(f"sha256:{found.hex()}")
+        else:
+            digests.append(f"unread:{found.code}" if isinstance(found, GenmeterError) else f"uri:{value}")
+    return hashlib.sha256(fill(task.outline, digests)).digest()
 
 
 def _stat(uri: str) -> os.stat_result | None:

@@ -15,18 +15,25 @@ def catalog_of(config: RunConfig, device_kind: str) -> Catalog:
     """The catalog that a configuration asks for.
 
     Raises:
-        ValueError: A setting of a later version, or as :class:`~genmeter.engine.catalog.Catalog`.
+        ValueError: As :class:`~genmeter.engine.catalog.Catalog`.
     """
-    if config.policy.isolate == "all":
-        raise ValueError("policy.isolate 'all': this version decodes images in threads; use 'media'")
     metrics = config.metrics
     overrides: Mapping[str, Mapping[str, Any]] = metrics if isinstance(metrics, dict) else {}
     names = list(metrics) if metrics is not None else None
     return Catalog(names, overrides, config.precision, device_kind, config.profile)
 
 
-def run_settings(config: RunConfig, catalog: Catalog, input_digest: str) -> dict[str, Json]:
-    """Everything that two processes on one run directory must agree on."""
+def run_settings(
+    config: RunConfig, catalog: Catalog, input_digest: str, reference_set: str | None = None
+) -> dict[str, Json]:
+    """Everything that two processes on one run directory must agree on.
+
+    Args:
+        config: All settings.
+        catalog: Variants of the run.
+        input_digest: Digest of the input's lines.
+        reference_set: Digest of the stored reference set, where there is one.
+    """
     return {
         "input": input_digest,
         "precision": config.precision,
@@ -35,6 +42,7 @@ def run_settings(config: RunConfig, catalog: Catalog, input_digest: str) -> dict
         "prompt_field": config.prompt_field,
         "references_from": config.references_from,
         "metrics_from": config.metrics_from,
+        "reference_set": reference_set,
         "metrics": {name: _variant_settings(variant, catalog) for name, variant in catalog.variants.items()},
     }
 

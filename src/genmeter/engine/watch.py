@@ -2,8 +2,8 @@
 
 Decoding runs in threads, so a crash of a decoder is a crash of the process and leaves nothing behind but a mark that
 the journal holds while media are being read. After two such deaths lines are read one at a time, each under a mark of
-its own; a line that kills the process twice more is given up. Marks are cleared on every orderly end, an interrupt
-included.
+its own; a line that kills the process twice more, and never passes in between, is given up. Marks are cleared on
+every orderly end, an interrupt included; a finished run forgets what it gave up, so that a rerun tries it again.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Watch:
         self._deaths: dict[str, int] = journal.meta(_DEATHS, {})
         left = journal.meta(_MARK)
         self._crashes = 0
+        self._reading: int | None = None
         if left is not None:
             # Whether a batch or the media were to blame cannot be told: both are run apart, and one of them will show.
             self._crashes = left["crashes"] + 1
             if left["line"] is not None:
-                line = str(left["line"])
-                self._deaths[line] = self._deaths.get(line, 0) + 1
-                journal.set_meta(_DEATHS, self._deaths)
+                self._mark(None)  # first: a death must not be counted twice
+                self._count(left["line"], self._deaths.get(str(left["line"]), 0) + 1)
 
     @property
     def careful(self) -> bool:
@@ -47,16 +47,35 @@ class Watch:
 
     def window(self) -> None:
         """Media of a window are about to be read."""
-        self._journal.set_meta(_MARK, {"crashes": self._crashes, "line": None})
+        self._mark(None)
 
     def line(self, line: int | None) -> None:
         """One line is about to be read alone, or has been (None)."""
-        self._journal.set_meta(_MARK, {"crashes": self._crashes, "line": line})
+        if line is None and self._reading is not None and str(self._reading) in self._deaths:
+            self._count(self._reading, 0)
+        self._reading = line
+        self._mark(line)
 
     def passed(self) -> None:
         """The window is through; what killed earlier processes lies behind."""
         self._crashes = 0
+        self._journal.set_meta(_MARK, None)
+
+    def finished(self) -> None:
+        """All windows are through; what was given up may be tried again by a later process."""
+        if self._deaths:
+            self._journal.set_meta(_DEATHS, {})
 
     def close(self) -> None:
         """An orderly end."""
         self._journal.set_meta(_MARK, None)
+
+    def _mark(self, line: int | None) -> None:
+        self._journal.set_meta(_MARK, {"crashes": self._crashes, "line": line})
+
+    def _count(self, line: int, deaths: int) -> None:
+        if deaths:
+            self._deaths[str(line)] = deaths
+        else:
+            self._deaths.pop(str(line), None)
+        self._journal.set_meta(_DEATHS, self._deaths)

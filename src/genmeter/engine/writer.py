@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from genmeter.contract import Json
+from genmeter.engine.store import temporary_name, unwritable
 from genmeter.inputs.source import InputLine
 from genmeter.schema import jsonio
 from genmeter.schema.results import merge_eval_result
@@ -18,15 +19,18 @@ class LineWriter:
     """Writes beside the target and renames on a clean exit.
 
     Args:
-        path: The file that appears.
+        path: The file that appears. An ``OSError`` on the way names it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+        self._temporary = temporary_name(path)
 
     def __enter__(self) -> LineWriter:
-        self._file = open(self._temporary, "wb", buffering=1 << 20)
+        try:
+            self._file = open(self._temporary, "wb", buffering=1 << 20)
+        except OSError as error:
+            raise unwritable(error, self._path) from None
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -37,12 +41,20 @@ class LineWriter:
             self._file.close()
             if error is None:
                 os.replace(self._temporary, self._path)
+        except OSError as fault:
+            if error is None:
+                raise unwritable(fault, self._path) from None
         finally:
-            self._temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self._temporary.unlink(missing_ok=True)
 
-    def write(self, line: InputLine, eval_result: Mapping[str, Json]) -> None:
-        """Write one line with its result merged in."""
-        self._file.write(jsonio.dumps(output_record(line, eval_result)) + b"\n")
+    def write(self, line: InputLine, eval_result: Mapping[str, Json], *, finite: bool = False) -> None:
+        """Write one line with its result merged in; ``finite`` as for :func:`genmeter.schema.jsonio.dumps`."""
+        data = jsonio.dumps(output_record(line, eval_result), finite=finite) + b"\n"
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise unwritable(error, self._path) from None
 
 
 def output_record(line: InputLine, eval_result: Mapping[str, Json]) -> dict[str, Any]:

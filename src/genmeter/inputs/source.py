@@ -11,7 +11,7 @@ import sys
 import tempfile
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,8 +51,15 @@ class InputLine(NamedTuple):
     nbytes: int = 0
 
 
+class InputChanged(ValueError):
+    """An input is not what it was when it was first read, so that its lines no longer fit their results."""
+
+
 class Source:
     """The lines of all inputs, in order. May be iterated any number of times; nothing is kept in memory.
+
+    Once :attr:`digest` or :attr:`count` has been asked for, every further pass ends with :class:`InputChanged` unless
+    it read the same lines.
 
     Attributes:
         files: The inputs as given.
@@ -91,9 +98,33 @@ class Source:
 
     def __iter__(self) -> Iterator[InputLine]:
         """Read and check line by line. Lines added to a file after it was counted are left out."""
-        most = self._scan[1] if self._scan else self._limit
-        for index, (place, number, raw) in enumerate(islice(self._raw(), most)):
-            yield self._read(index, place, number, raw)
+        return self.lines()
+
+    def lines(self, known: Callable[[int], bool] | None = None) -> Iterator[InputLine]:
+        """Like iteration, but without checking again the samples that are known to be good.
+
+        Args:
+            known: Whether the sample at an index was found good by an earlier pass. That it is still the same one is
+                certain only once the pass has come to its end, so nothing may be published before.
+
+        Raises:
+            InputChanged: After the last line.
+        """
+        known = known or _nothing
+        if self._scan is None or self._folder is not None:
+            for index, (place, number, raw) in enumerate(islice(self._raw(), self._limit)):
+                yield self._read(index, place, number, raw, known(index))
+            return
+        digest = _Digest()
+        for place, number, raw in islice(self._raw(), self._scan[1]):
+            index = digest.count
+            digest.add(place, raw if type(raw) is bytes else self._identity(number, raw))
+            yield self._read(index, place, number, raw, known(index))
+        if digest.result() != self._scan:
+            raise InputChanged(
+                f"{', '.join(self.files)} changed while it was being scored; let its writer finish, then score again "
+                "with --fresh"
+            )
 
     def _raw(self) -> Iterator[tuple[int, int, bytes | GenmeterError | dict[str, Any]]]:
         if self._folder is not None:
@@ -109,7 +140,9 @@ class Source:
         for index, (place, number, raw) in enumerate(islice(self._raw(), self._limit)):
             yield place, self._read(index, place, number, raw)
 
-    def _read(self, index: int, place: int, number: int, raw: bytes | GenmeterError | dict[str, Any]) -> InputLine:
+    def _read(
+        self, index: int, place: int, number: int, raw: bytes | GenmeterError | dict[str, Any], known: bool = False
+    ) -> InputLine:
         file = self.files[place]
         size = len(raw) if isinstance(raw, bytes) else 0
         try:
@@ -117,7 +150,7 @@ class Source:
         except GenmeterError as error:
             return InputLine(index, file, number, None, None, (), error, size)
         try:
-            form = read_form(record)
+            form = read_form(record, check=not known)
         except GenmeterError as error:
             return InputLine(index, file, number, record, None, sample_path(record), error, size)
         sample = form.sample
@@ -129,20 +162,38 @@ class Source:
 
     def _scanned(self) -> tuple[str, int]:
         if self._scan is None:
-            digest, count, last = hashlib.sha256(), 0, 0
+            digest = _Digest()
             for place, number, raw in islice(self._raw(), self._limit):
-                if place != last:
-                    digest.update(b"\0")  # no line holds it, so parts cannot be shifted unseen
-                    last = place
-                if isinstance(raw, GenmeterError):
-                    raw = f"line {number}: {raw.message}".encode()
-                elif isinstance(raw, dict):
-                    raw = self._folder.identity(raw) if self._folder else dumps(raw)
-                digest.update(raw)
-                digest.update(b"\n")
-                count += 1
-            self._scan = digest.hexdigest(), count
+                digest.add(place, raw if type(raw) is bytes else self._identity(number, raw))
+            self._scan = digest.result()
         return self._scan
+
+    def _identity(self, number: int, raw: bytes | GenmeterError | dict[str, Any]) -> bytes:
+        """What stands for a line in the digest."""
+        if isinstance(raw, GenmeterError):
+            return f"line {number}: {raw.message}".encode()
+        if isinstance(raw, dict):
+            return self._folder.identity(raw) if self._folder else dumps(raw)
+        return raw
+
+
+class _Digest:
+    """SHA-256 over lines as they are read, and their count."""
+
+    def __init__(self) -> None:
+        self._hash, self._place = hashlib.sha256(), 0
+        self.count = 0
+
+    def add(self, place: int, line: bytes) -> None:
+        if place != self._place:
+            self._hash.update(b"\0")  # no line holds it, so parts cannot be shifted unseen
+            self._place = place
+        self._hash.update(line)
+        self._hash.update(b"\n")
+        self.count += 1
+
+    def result(self) -> tuple[str, int]:
+        return self._hash.hexdigest(), self.count
 
 
 def open_source(
@@ -273,6 +324,10 @@ def _check_readable(shown: str, path: Path) -> None:
         raise ValueError(f"{shown}: cannot be read ({error.strerror})") from None
     if b"\0" in head and head[:2] not in (b"\x1f\x8b", b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{shown}: expected JSONL, found binary data; to score media files, give their folder")
+
+
+def _nothing(index: int) -> bool:
+    return False
 
 
 def _unique(paths: Iterable[Path]) -> tuple[Path, ...]:

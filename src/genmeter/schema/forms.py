@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 from genmeter.contract import Modality
 from genmeter.errors import GenmeterError
 from genmeter.schema.fragments import json_name, read_content, read_part
-from genmeter.schema.media import kind_of_value, names_media
+from genmeter.schema.media import is_sound, kind_of_value, names_media
 from genmeter.schema.models import validate_sample
 from genmeter.schema.paths import ShortForm
+from genmeter.schema.quick import surely_valid
 
 _SHORT_KEYS = ("output", "prompt", "reference", "input")
 _PROMPT_KEYS = ("prompt", "text", "question", "query")
@@ -28,6 +29,7 @@ _NEARLY = {
     "ground_truth": "reference",
     "caption": "prompt",
 }
+_TAKEN = frozenset({"id", "output", "reference", "input", "references", "predict_result", "messages"})
 _MOST_ISSUES = 3
 
 
@@ -47,7 +49,7 @@ class Form(NamedTuple):
     kind: Literal["sample", "record", "short"]
 
 
-def read_form(record: dict[str, Any]) -> Form:
+def read_form(record: dict[str, Any], *, check: bool = True) -> Form:
     """Find the sample in a record and validate it. The record is never changed.
 
     Args:
@@ -55,6 +57,7 @@ def read_form(record: dict[str, Any]) -> Form:
             "prompt", "output", "reference", "input"}``, where each value is a string or a list (paths or URLs;
             in Python also images, arrays and encoded bytes), ``task_type`` follows from the kind of media and the
             presence of a reference unless it is given, and other keys are kept.
+        check: Whether to validate; not needed for a record that was read before.
 
     Raises:
         GenmeterError: ``bad_sample``, naming the field.
@@ -62,10 +65,12 @@ def read_form(record: dict[str, Any]) -> Form:
     path = sample_path(record)
     inner = record[path[0]] if path else record
     if "messages" in inner or "predict_result" in inner:
-        return Form(_checked(_filled(inner)), path, "record" if path else "sample")
+        filled = _filled(inner)
+        return Form(_checked(filled) if check else filled, path, "record" if path else "sample")
     if not any(key in inner for key in _SHORT_KEYS):
         raise GenmeterError("bad_sample", _not_a_sample(inner), _hint(inner))
-    return Form(_checked_short(_from_short(inner)), path, "record" if path else "short")
+    short = _from_short(inner)
+    return Form(_checked_short(short) if check else short, path, "record" if path else "short")
 
 
 def sample_path(record: dict[str, Any]) -> tuple[str, ...]:
@@ -93,6 +98,8 @@ def _filled(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def _checked(sample: dict[str, Any]) -> dict[str, Any]:
+    if sample.get("id") and surely_valid(sample):
+        return sample
     issues = validate_sample(sample)
     if sample.get("id") == "":
         issues.append("id: expected a string, found an empty one")
@@ -116,8 +123,12 @@ def _from_short(record: dict[str, Any]) -> ShortForm:
     origins: dict[str, str] = {}
     outputs = _items(record, "output")
     targets = _items(record, "reference")
-    kinds = (kind_of_value(_payload(v)) for v, _ in (*outputs, *targets))
-    kind: Modality = next((k for k in kinds if k), "image")
+    kind: Modality = "image"
+    for value, _ in (*outputs, *targets):
+        found = kind_of_value(_payload(value))
+        if found:
+            kind = found
+            break
     given = _items(record, "input")
     content: list[dict[str, Any]] = []
     for value, name in given:
@@ -143,19 +154,20 @@ def _from_short(record: dict[str, Any]) -> ShortForm:
     built: dict[str, Any] = {
         "schema_version": "v1",
         "id": _identity(record.get("id")),
-        "task_type": _task_of(kind, bool(targets or given or _hold_media(plural, kind))),
+        "task_type": _task_of(kind, bool(targets or given or (plural and _hold_media(plural, kind)))),
         "messages": [_user(content)] if content else [],
         "references": plural or references,
         "predict_result": results,
     }
     # A list of prompts stays visible as one: its texts are scored one by one, not joined.
-    keep = {"prompt"} if isinstance(record.get("prompt"), list) else set()
-    taken = {"id", "output", "reference", "input", "prompt", "references", "predict_result", "messages"} - keep
-    others = {key: value for key, value in record.items() if key not in taken and value is not None}
+    listed = isinstance(record.get("prompt"), list)
+    for key, value in record.items():
+        if value is not None and key not in _TAKEN and (key != "prompt" or listed) and key != "task_type":
+            built[key] = value
     for alias in ("question_type", "task_type"):
-        if alias in others:
-            built["task_type"] = others[alias]
-    return ShortForm({**built, **{k: v for k, v in others.items() if k != "task_type"}}, origins)
+        if record.get(alias) is not None:
+            built["task_type"] = record[alias]
+    return ShortForm(built, origins)
 
 
 def _identity(value: Any) -> str | None:
@@ -172,7 +184,7 @@ def _items(record: dict[str, Any], key: str) -> list[tuple[Any, str]]:
     value = record.get(key)
     if value is None:
         return []
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not is_sound(value):
         return [(item, f"{key}[{i}]") for i, item in enumerate(value) if item is not None]
     return [(value, key)]
 

@@ -24,7 +24,7 @@ _LONGEST_PATH = 4096
 
 def scheme_of(uri: str) -> str:
     """The URI scheme in lower case (``file``, ``https``, ``data`` ...), or ``""`` for a plain path."""
-    match = _SCHEME.match(uri)
+    match = _SCHEME.match(uri) if ":" in uri else None
     if match is None:
         return ""
     scheme = match.group(1).lower()
@@ -66,8 +66,21 @@ def names_media(text: str, modality: Modality) -> bool:
     return kind in (None, modality) and not text[:10].lower().startswith("data:text/")
 
 
+def is_sound(value: Any) -> bool:
+    """Whether a value is ``(samples, rate)``: a tuple of an array and a number."""
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(getattr(value[0], "ndim", None), int)
+        and not hasattr(value[1], "shape")
+        and isinstance(value[1], (int, float))
+    )
+
+
 def kind_of_object(value: Any) -> Modality | None:
-    """The media kind of an in-memory value: encoded bytes, a PIL image, a numpy array or a tensor."""
+    """The media kind of an in-memory value: encoded bytes, a PIL image, an array or tensor, or (samples, rate)."""
+    if is_sound(value):
+        return "audio"
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _kind_of_bytes(bytes(value[:16]))
     dimensions = getattr(value, "ndim", None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -52,13 +53,27 @@ def task_type(sample: dict[str, Any]) -> str | None:
 
     Case, spaces and underscores are evened out (``Text_to_Image`` is ``text-to-image``), short names spelled out.
     """
+    value = sample.get("task_type")
+    if isinstance(value, str) and value.strip():
+        return _task_name(value)
     metadata = sample.get("metadata")
     nested = metadata.get("task_type") if isinstance(metadata, dict) else None
-    for value in (sample.get("task_type"), nested, sample.get("question_type")):
+    for value in (nested, sample.get("question_type")):
         if isinstance(value, str) and value.strip():
-            name = value.strip().lower().replace("_", "-").replace(" ", "-")
-            return _TASK_ALIASES.get(name, name)
+            return _task_name(value)
     return None
+
+
+def _task_name(written: str) -> str:
+    return _known_task_name(written) if len(written) < 64 else _even_out(written)
+
+
+def _even_out(written: str) -> str:
+    name = written.strip().lower().replace("_", "-").replace(" ", "-")
+    return _TASK_ALIASES.get(name, name)
+
+
+_known_task_name = lru_cache(maxsize=256)(_even_out)
 
 
 def output_modality(sample: dict[str, Any]) -> Modality | None:

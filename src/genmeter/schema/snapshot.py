@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 from genmeter.contract import Modality
 from genmeter.schema.fragments import read_part, replace_value
-from genmeter.schema.jsonio import canonical
+from genmeter.schema.jsonio import canonical, dumps
 from genmeter.schema.media import is_media_object, names_media
 from genmeter.schema.roles import output_modality
 
 _FIELDS = ("id", "messages", "options", "references", "label", "raw_assets", "eval_config", "data_tag")
 _METADATA = ("set", "split", "annotation_version")
+# Stands for a digest that is not known yet. Drawn anew in each process, so that no input can hold it.
+_GAP = f"gap-{secrets.token_hex(16)}-"
+_GAPS = re.compile(rf"{_GAP}(\d+);".encode())
 _ASSET_KEYS = frozenset(f"{kind}{tail}" for kind in ("image", "audio", "video", "file") for tail in ("", "s", "_url"))
 
 
@@ -59,6 +64,41 @@ def snapshot_record(sample: dict[str, Any], digest_of: Callable[[Any], str]) -> 
         if chosen:
             data["metadata"] = chosen
     return canonical(data)
+
+
+# What :func:`snapshot_record` returns, in pieces; between them stands, for each digest that is not known yet, the position
+# in :func:`snapshot_uris` of what it is of. A plain tuple, which the garbage collector need not look at.
+Outline: TypeAlias = tuple[bytes | int, ...]
+
+
+def fill(outline: Outline, digests: Sequence[str]) -> bytes:
+    """The record of an outline, given what :func:`snapshot_record` would be told of each of the URIs."""
+    return b"".join([part if isinstance(part, bytes) else dumps(digests[part])[1:-1] for part in outline])
+
+
+def snapshot_outline(sample: dict[str, Any]) -> tuple[list[Any], Outline]:
+    """Both :func:`snapshot_uris` and the record around their digests, so that the sample need not be kept for it.
+
+    Raises:
+        ValueError: As :func:`snapshot_record`.
+    """
+    uris: list[Any] = []
+    known: dict[str, str] = {}
+
+    def mark(value: Any) -> str:
+        place = known.get(value) if isinstance(value, str) else None
+        if place is None:
+            place = f"{_GAP}{len(uris)};"
+            uris.append(value)
+            if isinstance(value, str):
+                known[value] = place
+        return place
+
+    record = snapshot_record(sample, mark)
+    if not uris:
+        return uris, (record,)
+    pieces = _GAPS.split(record)
+    return uris, tuple([int(part) if position % 2 else part for position, part in enumerate(pieces)])
 
 
 def snapshot_uris(sample: dict[str, Any]) -> list[Any]:
