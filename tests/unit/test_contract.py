@@ -205,7 +205,7 @@ def test_codes_and_flags_are_the_fixed_lists() -> None:
 
 def test_the_contract_needs_numpy_and_nothing_else() -> None:
     code = (
-        "import sys; before = set(sys.modules); import genmeter.contract, genmeter.errors\n"
+        "import sys, numpy; before = set(sys.modules); import genmeter.contract, genmeter.errors\n"
         "tops = {m.partition('.')[0] for m in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
         "assert tops <= {'genmeter', 'numpy'}, tops\n"
     )

@@ -20,6 +20,7 @@ from genmeter.weights.clap import FRONT_END, MERGES, STRAY, VOCABULARY, canonica
 from genmeter.weights.convert import convert
 from genmeter.weights.digest import tensors_digest
 from genmeter.weights.lock import load_lock, trust
+from genmeter.weights.torch_reader import read_checkpoint
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -237,6 +238,27 @@ def test_code_in_a_checkpoint_is_never_run(tmp_path: Path, converter: str) -> No
         message = refused(tree, converter).message
         assert "nothing in it was run" in message
         assert not marker.exists()
+
+
+def test_the_optimizer_is_looked_through_but_not_read() -> None:
+    """Two thirds of a training checkpoint; damage there costs nothing, foreign things there still do."""
+    weight = torch.nn.Parameter(torch.ones(4001))
+    optimizer = torch.optim.AdamW([weight])
+    weight.sum().backward()
+    optimizer.step()
+    state = optimizer.state_dict()
+    state["state"][0]["exp_avg"] = torch.full((4001,), 1234.5)
+    stream = saved({"state_dict": laion_state(), "optimizer": state, "epoch": np.float64(3)})
+    data = stream.getvalue()
+    moment = torch.full((4001,), 1234.5).numpy().tobytes()
+    assert data.count(moment) == 1
+    damaged = data.replace(moment, moment[:-4] + b"\0\0\0\0")
+    expected = tensors_digest(convert("laion_clap", parts(io.BytesIO(data))))
+    assert tensors_digest(convert("laion_clap", parts(io.BytesIO(damaged)))) == expected
+    with pytest.raises(GenmeterError, match="damaged"):
+        read_checkpoint(io.BytesIO(damaged))
+    whole = read_checkpoint(io.BytesIO(data))
+    assert whole["optimizer"]["state"][0]["exp_avg"].tolist() == [1234.5] * 4001
 
 
 BAD: dict[str, Callable[[], Any]] = {

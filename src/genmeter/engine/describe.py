@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import metadata
@@ -19,6 +21,8 @@ _LIBRARIES = (
     *("numpy", "torch", "Pillow", "scipy", "safetensors", "av", "soxr"),
     *("open_clip_torch", "transformers", "laion-clap"),
 )
+
+_VERSION = re.compile(r"^Version: *(.+?) *$", re.MULTILINE)
 
 
 def describe_run(
@@ -60,7 +64,7 @@ def describe_run(
         "config": config.model_dump(mode="json", exclude_defaults=True),
         "device": place,
         "precision": config.precision,
-        "libraries": _libraries(),
+        "libraries": dict(_libraries()),
         "counts": {"lines": source.count, "encoded": tally.encoded},
         "seconds": {stage: round(seconds, 3) for stage, seconds in tally.seconds.items()},
     }
@@ -107,11 +111,15 @@ def _plain(rules: Mapping[str, Json]) -> dict[str, Json]:
     return found
 
 
-def _libraries() -> dict[str, str]:
+@functools.cache
+def _libraries() -> Mapping[str, str]:
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            about = metadata.distribution(name)
         except metadata.PackageNotFoundError:
             continue
+        # Asked for the version, importlib reads the whole file as an e-mail, which takes milliseconds for long ones.
+        stated = _VERSION.search(about.read_text("METADATA") or "")
+        found[name] = stated[1] if stated else about.version
     return found

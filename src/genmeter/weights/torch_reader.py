@@ -82,7 +82,7 @@ def read_checkpoint(stream: BinaryIO, only: str | None = None) -> Any:
     Args:
         stream: A seekable binary stream at the start of the checkpoint.
         only: Where the tree is a dict with this key, read what stands there and nothing else: the weights of a
-            training checkpoint without its optimizer, which is twice as large. The rest must be plain data all the same.
+            training checkpoint without its optimizer, twice as large. The rest must be plain data all the same.
 
     Returns:
         Dicts, lists, tuples, numbers and text; arrays are C-contiguous and native. bfloat16 becomes

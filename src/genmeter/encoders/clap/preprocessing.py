@@ -10,7 +10,7 @@ import numpy as np
 
 from genmeter.contract import AudioMedia, Prepared, View
 from genmeter.encoders.clap.mel import MelRecipe
-from genmeter.encoders.clap.windows import RATE, SAMPLES, Windows, checked, quantize, windows
+from genmeter.encoders.clap.windows import RATE, SAMPLES, Windows, checked, hops, quantize, windows
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ is no longer that of the sound. The rate itself is always in the row (``detail.s
 """
 
 _PEAK = 10.0 ** (-1.0 / 20.0)  # -1 dB below full scale
-_LONG = ("windows", "fusion")
+_LONG = ("windows", "fusion", "hops")
 _LEVELS = ("asis", "peak-1db")
 
 
@@ -88,8 +88,8 @@ def prepare(media: object, view: View, how: Recipe, model: str) -> Prepared:
     Args:
         media: Decoded audio at 48 kHz.
         view: ``long``: ``windows`` (default) reads 10 s windows from the start; ``fusion`` hands a clip over 10 s to a
-            network with feature fusion as a whole. ``level``: ``asis`` (default), or ``peak-1db``, which scales the
-            clip to a peak of -1 dB first.
+            network with feature fusion as a whole; ``hops`` begins a window at each second. ``level``: ``asis``
+            (default), or ``peak-1db``, which scales the clip to a peak of -1 dB first.
         how: The network's recipe.
         model: Name of the entry, for messages.
 
@@ -119,7 +119,7 @@ def prepare(media: object, view: View, how: Recipe, model: str) -> Prepared:
         whole = quantize(media.samples)[None]
         found = Windows(whole, np.array([whole.shape[1] / RATE], np.float32))
     else:
-        found = windows(media)
+        found = hops(media) if long == "hops" else windows(media)
     detail = {"seconds": round(float(found.seconds.sum()), 3), "windows": len(found.samples)}
     rate = media.detail.get("source_rate")
     if isinstance(rate, int | float):

@@ -97,6 +97,28 @@ def windows(media: object) -> Windows:
     return Windows(out, seconds)
 
 
+def hops(media: object) -> Windows:
+    """A window of 10 s begun at each second of a clip, as Microsoft's fadtk cuts them; zeros after the clip's end.
+
+    Windows overlap and share their memory, so that an hour takes no more than its samples.
+
+    Args:
+        media: Decoded audio at 48 kHz, mono.
+
+    Returns:
+        One window for each second that is begun; each stands for the second it begins with.
+
+    Raises:
+        GenmeterError: ``unsupported_media``, ``empty_media``, ``non_finite``.
+    """
+    samples = quantize(checked(media))
+    starts = np.arange(0, len(samples), LEAST)
+    padded = np.zeros(int(starts[-1]) + SAMPLES, np.int16)
+    padded[: len(samples)] = samples
+    seconds = np.minimum(len(samples) - starts, LEAST).astype(np.float32) / np.float32(RATE)
+    return Windows(np.lib.stride_tricks.sliding_window_view(padded, SAMPLES)[::LEAST], seconds)
+
+
 def fill(piece: np.ndarray, into: np.ndarray) -> None:
     """Write a piece as often as it fits whole into a window of zeros (laion_clap's ``repeatpad``)."""
     times = len(into) // len(piece)
