@@ -94,7 +94,7 @@ def _decode(
         raise _too_long(declared, limits)
     ear: Ear | None = None
     channels = 0
-    for frame in _frames(container, ffmpeg.strict(stream)):
+    for frame in _frames(container, ffmpeg.strict(stream, name)):
         if ear is None:
             if frame.format.name.rstrip("p") not in _READ:
                 raise GenmeterError("unsupported_media", f"samples of the format {frame.format.name} are not read")
@@ -113,7 +113,7 @@ def _decode(
         raise containers.cut_short(f"the {name} says that it lasts {declared:.2f} s, and {heard_s:.2f} s are there")
     if ear is None or not heard:
         raise containers.no_samples(name)
-    detail: dict[str, Scalar] = {"channels": channels, "format": name, "codec": _codec(stream)}
+    detail: dict[str, Scalar] = {"channels": channels, "format": name, "codec": ffmpeg.codec_name(stream)}
     others = len(container.streams.audio)
     if others > 1:
         detail.update(audio_streams=others, audio_stream=list(container.streams.audio).index(stream))
@@ -147,11 +147,6 @@ def _frames(container: Any, stream: Any) -> Iterator[Any]:
                 raise containers.cut_short("a frame is damaged")
             if frame.samples:
                 yield frame
-
-
-def _codec(stream: Any) -> str:
-    codec = stream.codec_context.codec
-    return str(getattr(codec, "canonical_name", None) or codec.name)
 
 
 def mix(pieces: Sequence[np.ndarray]) -> np.ndarray:
@@ -280,8 +275,9 @@ class _Sink:
         wanted = resampled_length(heard, self.source, self.rate)
         if self._count < wanted:  # soxr gives nothing at all for a sample or two at a much higher rate
             self._values[self._count : wanted] = 0.0 if self._count else np.clip(self._first, -1.0, 1.0)
-        self._values.resize(wanted, refcheck=False)
-        return self._values
+        if len(self._values) - wanted > 2 * _BLOCK:  # shrinking is a copy in some versions of numpy
+            self._values.resize(wanted, refcheck=False)
+        return self._values[:wanted]
 
 
 def resampled_length(samples: int, source: int, rate: int) -> int:

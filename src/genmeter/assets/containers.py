@@ -9,13 +9,14 @@ MP3, AAC (ADTS)           Frames must follow one another from the first to the e
                           must be whole; a Xing or Info header must not count more frames than there are.
 Ogg                       Pages must be whole, in order, match their checksums, and close every stream they open.
 MP4, QuickTime            No media data, index or fragment may run over the end of the file.
-Matroska, WebM            No element may run over the end of the file.
+Matroska, WebM            No element may run over the end of the file, or of the one around it.
+MPEG-TS, MPEG-PS, FLV     Packets must follow one another from the first to the end; a transport stream's are counted.
 FLAC                      The stream's own count of samples is compared with what was decoded (and frames' checksums).
 others                    Only what their decoder finds.
 ========================  ==============================================================================================
 
-What cannot be told: an MP3 without a Xing header or an AAC stream that was cut between two frames, and a Matroska file
-of unknown length that was cut between two elements.
+What cannot be told: that an MP3 without a Xing header, an AAC, MPEG or FLV stream, or a Matroska file of unknown length
+was cut just between two of its pieces.
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ def check(data: memoryview, name: str) -> Checked:
         from genmeter.assets.boxes import check_boxes
 
         check_boxes(data)
+    elif name in ("MPEG-TS", "MPEG-PS", "FLV"):
+        from genmeter.assets import transport
+
+        walks = {"MPEG-TS": transport.check_transport, "MPEG-PS": transport.check_program, "FLV": transport.check_tags}
+        walks[name](data)
     elif name == "Matroska/WebM":
         from genmeter.assets.boxes import check_elements
 

@@ -31,6 +31,8 @@ def decode(blob: Blob, modality: Modality, policy: Policy) -> Media:
         if isinstance(found, GenmeterError):
             raise found
         return found
+    if blob.parts and modality != "video":
+        raise GenmeterError("forbidden", f"expected a regular file with {modality}, found a folder")
     if modality == "image":
         from genmeter.assets.image import decode_image
 
@@ -52,4 +54,8 @@ def decode_memory(
         from genmeter.assets.waveform import at_rates
 
         return list(at_rates(media, requests, Limits.of(policy)))
+    if isinstance(media, VideoMedia):
+        from genmeter.assets.clip import of_requests
+
+        return list(of_requests(media, requests, policy, blob.digest))
     return [media for _ in requests]

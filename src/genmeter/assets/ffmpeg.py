@@ -96,7 +96,16 @@ def open_media(pieces: Sequence[memoryview], name: str) -> Any:
     if name in ("WAV", "W64"):
         # Samples are samples: by default FFmpeg looks for compressed sound among them, and noise can look like it.
         options["max_probe_packets"] = "1"
-    return av.open(Reader(pieces), format=demuxer, container_options=options, metadata_errors="ignore")
+    opener: Any = av.open
+    return opener(Reader(pieces), format=demuxer, container_options=options, **_tolerant())
+
+
+@functools.cache
+def _tolerant() -> dict[str, str]:
+    """Tags need not be UTF-8; newer releases of PyAV take them as they are."""
+    import av
+
+    return {"metadata_errors": "ignore"} if int(av.__version__.partition(".")[0]) < 19 else {}
 
 
 def container_name(container: Any) -> str:
@@ -104,30 +113,56 @@ def container_name(container: Any) -> str:
     return str(container.format.name).partition(",")[0]
 
 
-def strict(stream: Any, **options: str) -> Any:
-    """Prepare a stream for decoding: damage raises, and the only thread is the caller's."""
+def codec_name(stream: Any) -> str:
+    """FFmpeg's name of a stream's codec, whichever decoder reads it (``mp3``, ``h264``)."""
+    return _canonical(str(stream.codec_context.name))
+
+
+@functools.cache
+def _canonical(decoder: str) -> str:
+    import av
+
+    return str(getattr(av.Codec(decoder, "r"), "canonical_name", None) or decoder)
+
+
+def strict(stream: Any, name: str) -> Any:
+    """Prepare a stream for decoding: damage raises, and the only thread is the caller's.
+
+    Raises:
+        GenmeterError: ``unsupported_media`` for a codec that FFmpeg does not know.
+    """
     context = stream.codec_context
+    if context is None:
+        raise unread(f"this kind of {name}")
     context.thread_count = 1
-    context.options = {**STRICT, **options}
+    context.options = dict(STRICT)
     return stream
 
 
 def failure(error: Exception, name: str) -> GenmeterError:
-    """What PyAV or FFmpeg raised, as a typed error. Their texts may quote the file, so they are not passed on."""
+    """What PyAV, FFmpeg or Pillow raised, as a typed error. Their texts may quote the file and are not passed on.
+
+    A fault of the code is raised again: it says nothing about the file.
+    """
     import av
 
     if isinstance(error, GenmeterError):
         return error
+    if isinstance(error, TypeError | AttributeError | NameError | AssertionError | ImportError):
+        raise error
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return out_of_memory(name)
     lost = (av.error.DecoderNotFoundError, av.error.DemuxerNotFoundError, av.error.PatchWelcomeError)
     if isinstance(error, (*lost, NotImplementedError)) or type(error).__name__ == "UnknownCodecError":
-        return GenmeterError(
-            "unsupported_media", f"this kind of {name} (its codec) is not read", "convert it to a common codec"
-        )
+        return unread(f"this kind of {name}")
     return GenmeterError(
         "decode_failed", f"the {name} data is damaged or cut short", "write or download the file again"
     )
+
+
+def unread(what: str) -> GenmeterError:
+    """The error for a codec that is not read here."""
+    return GenmeterError("unsupported_media", f"{what} (its codec) is not read", "convert it to a common codec")
 
 
 def out_of_memory(name: str) -> GenmeterError:

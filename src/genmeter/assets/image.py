@@ -198,6 +198,16 @@ def _orientation(image: Image.Image, name: str) -> int:
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 
 
+def open_image(data: bytes, name: str, policy: PixelLimit) -> Any:
+    """A Pillow image of a known format, not loaded; ``name`` is one of :data:`genmeter.assets.sniff.IMAGE_FORMATS`."""
+    if name == "WEBP":
+        # Pillow allocates the canvas when it opens the file, before it tells the size.
+        size = webp_size(data)
+        if size is not None:
+            check_pixels(*size, policy)
+    return _opener(name)(io.BytesIO(data))
+
+
 def _opener(name: str) -> Any:
     opener = _openers.get(name)
     if opener is None:

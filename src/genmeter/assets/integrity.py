@@ -27,6 +27,8 @@ _ORIENTATION_TEXT_LIMIT = 65_536
 
 _EOI = b"\xff\xd9"
 _RESTART = re.compile(rb"\xff[\xd0-\xd7]")
+# The chunk that ends a PNG, and what the checksum of image data starts from.
+_END, _IDAT = b"\0\0\0\0IEND\xaeB`\x82", zlib.crc32(b"IDAT")
 # Frame headers of the baseline and extended sequential processes; the others (progressive ...) have many scans.
 _SEQUENTIAL = frozenset({0xC0, 0xC1, 0xC9})
 _PROGRESSIVE = frozenset({0xC2, 0xCA})
@@ -53,6 +55,11 @@ class PngScan(NamedTuple):
 
 def scan_png(data: bytes) -> PngScan:
     """Check the image data's checksums and leave out metadata. Raises ``decode_failed``."""
+    if data.startswith(_END, -12) and data[37:41] == b"IDAT":  # as a rule: a header, one piece of image data, the end
+        after = 45 + int.from_bytes(data[33:37], "big")
+        piece = memoryview(data)[41 : after - 4]
+        if after == len(data) - 12 and zlib.crc32(piece, _IDAT) == int.from_bytes(data[after - 4 : after], "big"):
+            return PngScan(data, False, (piece,))
     at = 8
     end = len(data)
     kept: list[bytes] | None = None

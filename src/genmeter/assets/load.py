@@ -23,6 +23,15 @@ _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]")
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
+class FileStamp(NamedTuple):
+    """What a file was when it was read: path, size in bytes, modification time, and its SHA-256 (32 bytes)."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    digest: bytes
+
+
 class Blob(NamedTuple):
     """The content of one asset.
 
@@ -32,6 +41,8 @@ class Blob(NamedTuple):
         size: Length in bytes of what the digest covers.
         mtime_ns: Modification time of a file, for the check on resume; ``None`` for other kinds.
         media: The decoded media of an object in memory (sound at its own rate, not clipped yet).
+        parts: The files of a folder of frames, in order; ``data`` is empty then.
+        files: What each of them, and the folder itself, was when it was read.
     """
 
     data: bytes
@@ -39,6 +50,8 @@ class Blob(NamedTuple):
     size: int
     mtime_ns: int | None
     media: Media | None = None
+    parts: tuple[bytes, ...] = ()
+    files: tuple[FileStamp, ...] = ()
 
 
 def load(location: Location, policy: Policy) -> Blob:
@@ -52,6 +65,10 @@ def load(location: Location, policy: Policy) -> Blob:
     try:
         if location.kind == "file":
             return _load_file(location, policy)
+        if location.kind == "folder":
+            from genmeter.assets.folder import load_folder
+
+            return load_folder(location, policy)
         if location.kind == "memory":
             return _load_memory(location.payload, policy)
         if location.kind == "data":
@@ -176,6 +193,11 @@ def _load_memory(value: Any, policy: Policy) -> Blob:
 
         sound, found = waveform.from_object(value)
         return Blob(b"", found, sound.samples.nbytes, None, sound)
+    if getattr(value, "ndim", 0) == 4:
+        from genmeter.assets import clip
+
+        film, found = clip.from_array(value, policy)
+        return Blob(b"", found, film.frames.nbytes, None, film)
     from genmeter.assets.image import from_object
 
     media = from_object(value, policy)

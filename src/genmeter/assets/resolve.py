@@ -34,12 +34,12 @@ class Location(NamedTuple):
     Attributes:
         uri: As the sample wrote it; shortened for ``data:`` and in-memory objects.
         kind: How :func:`genmeter.assets.load.load` gets the bytes.
-        path: The real path of a file as text, links resolved; ``None`` for other kinds.
+        path: The real path of a file or folder as text, links resolved; ``None`` for other kinds.
         payload: The ``data:`` or http(s) URI in full, or the in-memory object.
     """
 
     uri: str
-    kind: Literal["file", "data", "http", "memory"]
+    kind: Literal["file", "folder", "data", "http", "memory"]
     path: str | None
     payload: Any
 
@@ -69,12 +69,13 @@ class Resolver:
         # load() asks what it has really opened, and refuses anything but the real path that was checked.
         self._folders: dict[str, tuple[str, ...]] = {}
 
-    def resolve(self, value: Any) -> Location:
+    def resolve(self, value: Any, *, folders: bool = False) -> Location:
         """Find one asset.
 
         Args:
             value: A path, a ``file:``, ``data:``, ``http:`` or ``https:`` URI, or an object in memory: bytes, a PIL
                 image, a numpy array, or sound as a tuple of a numpy array and its rate.
+            folders: Whether a path may lead to a folder: one of frames, where a video is wanted.
 
         Raises:
             GenmeterError: ``not_found``; ``forbidden`` (outside the roots, not a regular file, or a scheme or host
@@ -85,12 +86,12 @@ class Resolver:
             value = os.fspath(value)
             if isinstance(value, bytes):
                 value = os.fsdecode(value)
-            return self._file(value, value)
+            return self._file(value, value, folders)
         if not isinstance(value, str):
             return _in_memory(value)
         match = _URI.match(value)
         if match is None:
-            return self._file(value, value)
+            return self._file(value, value, folders)
         scheme = match.group(1).lower()
         if scheme == "data":
             return Location(shorten(value), "data", None, value)
@@ -100,9 +101,9 @@ class Resolver:
             check_url(value, self.policy)
             return Location(value, "http", None, value)
         if scheme == "file":
-            return self._file(_path_of_file_uri(value), value)
+            return self._file(_path_of_file_uri(value), value, folders)
         if not value.startswith("//", match.end()):
-            return self._file(value, value)  # a file name that holds a colon
+            return self._file(value, value, folders)  # a file name that holds a colon
         shown = shorten(value)
         if scheme in _STORES:
             raise GenmeterError(
@@ -118,7 +119,7 @@ class Resolver:
             asset=shown,
         )
 
-    def _file(self, name: str, written: str) -> Location:
+    def _file(self, name: str, written: str, folders: bool) -> Location:
         if not name:
             raise GenmeterError("not_found", "the asset's path is empty", "name a file in the sample", asset=written)
         if "\0" in name:
@@ -135,6 +136,8 @@ class Resolver:
                 inside.append(real)
             elif stat.S_ISREG(mode):
                 return Location(written, "file", real, None)
+            elif folders and stat.S_ISDIR(mode):
+                return Location(written, "folder", real, None)
             else:
                 raise GenmeterError(
                     "forbidden", f"expected a regular file, found {_file_kind(mode)}", asset=shorten(written)

@@ -114,7 +114,9 @@ def _decode(task: dict[str, Any], parts: list[memoryview]) -> list[Media | Genme
         from genmeter.assets.image import decode_image
 
         return [decode_image(bytes(parts[0]), limits)] * len(requests)
-    raise GenmeterError("unsupported_media", f"{modality} is not decoded by this version")
+    from genmeter.assets.video import decode_video
+
+    return list(decode_video(parts, requests, limits, bytes.fromhex(task["digest"]), folder=task.get("folder", False)))
 
 
 def _alarm(seconds: float) -> None:

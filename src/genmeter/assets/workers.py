@@ -66,13 +66,16 @@ class DecodePool:
 
         Returns:
             For each request its media, or a typed error: those of :func:`genmeter.assets.image.decode_image` and
-            :func:`genmeter.assets.audio.decode_audio`, and ``timed_out``, ``out_of_memory``, ``cancelled``,
-            ``decode_failed`` (also where the file crashed its decoder) and ``internal``. Never raises for a file.
+            :func:`genmeter.assets.audio.decode_audio`, :func:`genmeter.assets.video.decode_video`, and ``timed_out``,
+            ``out_of_memory``, ``cancelled``, ``decode_failed`` (also where the file crashed its decoder) and
+            ``internal``. Never raises for a file.
         """
         try:
             if blob.media is not None:
                 return decode_memory(blob, modality, requests, self.policy)
             if modality == "image" and self.policy.isolate != "all":
+                return [decode(blob, modality, self.policy)] * len(requests)
+            if blob.parts and modality != "video":
                 return [decode(blob, modality, self.policy)] * len(requests)
             different = {json.dumps(dict(request), sort_keys=True): dict(request) for request in requests}
             found = dict(zip(different, self._apart(blob, modality, list(different.values())), strict=True))
@@ -81,24 +84,27 @@ class DecodePool:
             return [error] * len(requests)
 
     def _apart(self, blob: Blob, modality: Modality, requests: list[Decoding]) -> list[Media | GenmeterError]:
-        if len(blob.data) > self.policy.decode_memory:
-            raise _out_of_memory(f"the file holds {len(blob.data)} bytes, and a decoder may take")
+        parts = blob.parts or (blob.data,)
+        size = sum(map(len, parts))
+        if size > self.policy.decode_memory:
+            raise _out_of_memory(f"the file holds {size} bytes, and a decoder may take")
         task = {
             "modality": modality,
             "requests": requests,
             "limits": list(self.limits),
             "digest": blob.digest.hex(),
             "timeout": self.policy.decode_timeout_s,
-            "sizes": [len(blob.data)],
+            "sizes": [len(part) for part in parts],
+            "folder": bool(blob.parts),
         }
         worker = self._keeper.take()
         used = worker.tasks > 0
-        found, died = self._ask(worker, task, [blob.data], requests)
+        found, died = self._ask(worker, task, parts, requests)
         if died and used and not worker.late and not self._keeper.closed:
             # Whether it was this file or what earlier ones left behind, a new process shows: a score must not depend
             # on the file before it.
             worker = self._keeper.replace(worker)
-            found, died = self._ask(worker, task, [blob.data], requests)
+            found, died = self._ask(worker, task, parts, requests)
         self._keeper.give(worker, alive=not died)
         return found
 
