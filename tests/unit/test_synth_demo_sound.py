@@ -58,6 +58,7 @@ def test_samples_follow_the_standard(demo: tuple[Path, list[Line]]) -> None:
     for index, line in enumerate(lines):
         case = CASES[index]
         assert (line["schema_version"], line["task_type"]) == ("v1", "text-to-audio")
+        assert line["eval_config"] == {"metrics": ["clapscore", "clap_a"]}
         assert line["data_tag"] == {"match": case.match, "strength": case.strength, "language": case.language}
         assert text(line) == ("" if case.match == "no_prompt" else caption(asked(index), case.language))
         assert url(line, "output").startswith("outputs/")

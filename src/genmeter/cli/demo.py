@@ -15,6 +15,9 @@ _READING = (
     "clipscore and clip_i compare a picture with its prompt, in English or Chinese, and with its reference: higher is "
     "better. Here they run on tiny-clip, a small network that ships with genmeter and knows such drawings only; its "
     "scores are flagged not_comparable. For your own outputs take the published networks: genmeter score IN.",
+    "clapscore and clap_a do the same for sounds: with their prompt, and with another take of what was asked for "
+    "(references/). They run on tiny-clap, which knows such sounds only. A sound that holds all that was asked for in "
+    "the wrong order (data_tag.match: order) loses, and silence has a score, flagged silent.",
     "The outputs without a score are broken on purpose: each has null and its reason in samples.jsonl, and none of "
     "them counts as 0.",
 )
@@ -23,7 +26,7 @@ _READING = (
 def command(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the data and the run.")] = Path("demo"),
     n: Annotated[int, typer.Option("-n", min=1, help="Samples of each task type.")] = 24,
-    seed: Annotated[int, typer.Option(min=0, help="Which pictures are drawn.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Which pictures and sounds are made.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda[:i].")] = "auto",
     offline: Annotated[bool, typer.Option("--offline", help="Use only weights that are on this machine.")] = False,
 ) -> None:
@@ -34,7 +37,7 @@ def command(
 
     samples = write_demo(out / "data", n=n, seed=seed)
     config = RunConfig(name="demo", profile="tiny", device=device, offline=offline, group_by=("data_tag.strength",))
-    # Anew each time: an earlier demo may have had other pictures. What is equal comes from the feature cache.
+    # Anew each time: an earlier demo may have had other media. What is equal comes from the feature cache.
     code = run_and_print([str(samples)], out / "run", config, fresh=True)
     if code == 0:
         for paragraph in _READING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from genmeter.synth import edits, pictures
+from genmeter.synth import edits, pictures, sounds
 
 Line = dict[str, Any] | str
 """A sample, or the text of a line that is not one."""
@@ -18,6 +18,7 @@ Line = dict[str, Any] | str
 TASKS: dict[str, Callable[[Path, int, int], Iterator[Line]]] = {
     "image-to-image": edits.write,
     "text-to-image": pictures.write,
+    "text-to-audio": sounds.write,
 }
 
 

@@ -92,6 +92,8 @@ def write(folder: Path, n: int, seed: int) -> Iterator[dict[str, Any]]:
             "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}],
             "references": [{"answer": [_audio(reference)]}],
             "predict_result": [{"index": 0, "message": {"role": "assistant", "content": [_audio(output)]}}],
+            # The second is no default of the task: most runs have no audio to compare with.
+            "eval_config": {"metrics": ["clapscore", "clap_a"]},
             "data_tag": {"match": case.match, "strength": case.strength, "language": case.language},
         }
 
