@@ -57,14 +57,11 @@ def draws(repeats: int, seed: int, draw: Callable[[np.random.Generator], Sides])
     return (draw(rng) for _ in range(repeats))
 
 
-def subsamples(*populations: np.ndarray, n: int, paired: bool = False) -> Callable[[np.random.Generator], Sides]:
-    """Samples of n rows without replacement from populations of features, the same rows of each if ``paired``."""
+def resamples(*populations: np.ndarray, n: int) -> Callable[[np.random.Generator], Sides]:
+    """Samples of n independent rows from finite distributions; with replacement, so that their truth is theirs."""
 
     def draw(rng: np.random.Generator) -> Sides:
-        if paired:
-            rows = rng.permutation(min(len(p) for p in populations))[:n]
-            return tuple(p[rows] for p in populations)
-        return tuple(p[rng.permutation(len(p))[:n]] for p in populations)
+        return tuple(rows[rng.integers(0, len(rows), n)] for rows in populations)
 
     return draw
 

@@ -147,7 +147,7 @@ def test_a_score_against_moments():
 
 def test_flags_and_codes_are_on_the_lists():
     prediction, reference = pair(100, 20, shift=0.05)
-    found = set(frechet_score(prediction._replace(digests=digests(1).repeat(100)), reference).flags)
+    found = set(frechet_score(prediction._replace(digests=digests(50).repeat(2)), reference).flags)
     assert found == {"low_sample_count", "bias_dominates", "duplicate_predictions"}
     assert found <= set(FLAGS)
     assert {"too_few_samples", "non_finite", "no_reference", "internal"} <= set(CODES)
@@ -312,3 +312,30 @@ def test_a_report_is_quick():
     began = time.process_time()
     frechet_score(prediction, reference)
     assert time.process_time() - began < 1.5
+
+
+def test_clusters_that_hold_an_equal_output_are_one():
+    prediction, reference = pair(6, 3)
+    twice = prediction._replace(digests=prediction.digests[[0, 1, 2, 0, 4, 1]], own=np.array([0, 1, 2, 3, 4, 0]))
+    labels, others = clusters_of(twice, reference)
+    # Rows 0, 3 are one file, rows 1, 5 another, and row 5 goes with the reference of row 0: all of them are joined.
+    assert len({*labels[[0, 1, 3, 5]].tolist(), *others[[0, 1, 3]].tolist()}) == 1
+    assert len({labels[2], labels[4]}) == 2
+    assert labels[[2, 4]].tolist() == others[[2, 4]].tolist() == reference.digests[[2, 4]].tolist()
+
+
+def test_repeating_outputs_makes_nothing_more_certain():
+    reference = rows(gaussian(300, 6, 2), 5000)
+    once = rows(gaussian(60, 6, 1))
+    repeated = Rows(np.tile(once.values, (5, 1)), np.tile(once.digests, 5), np.arange(300))
+    one, many = (frechet_score(side, reference).detail for side in (once, repeated))
+    widths = [detail["interval95"][1] - detail["interval95"][0] for detail in (one, many)]
+    assert widths[1] == pytest.approx(widths[0], rel=0.1)
+    assert many["bias_corrected"] == pytest.approx(one["bias_corrected"], abs=0.1 * widths[0])
+
+
+def test_influences_are_taken_in_pieces(monkeypatch):
+    prediction, reference = pair(60, 4)
+    whole = [row["influence"] for row in frechet_score(prediction, reference).rows]
+    monkeypatch.setattr("genmeter.stats.influence.BLOCK_BYTES", 16 * 213 * 7)
+    assert [row["influence"] for row in frechet_score(prediction, reference).rows] == pytest.approx(whole, rel=1e-9)

@@ -14,8 +14,9 @@ from genmeter.contract import Moments
 from genmeter.stats.moments import checked_rows, power_of_two_scale
 from genmeter.stats.spread import Spread, spread_of, spread_of_moments
 
-# Error of tr (S1 S2)^(1/2) that the fast route may have, in units of tr S1 + tr S2.
-_LOSS = 1e-11
+# Bound on the error of tr (S1 S2)^(1/2) that the fast route may have, in units of tr S1 + tr S2. What it really has was
+# below a fiftieth of the bound for every spectrum and orientation that was tried.
+_LOSS = 1e-8
 
 
 def frechet_distance(x: np.ndarray, y: np.ndarray, *, ddof: int = 1) -> float:
@@ -87,10 +88,12 @@ def distance(x: Spread, y: Spread) -> float:
 
 def cross_trace(x: Spread, y: Spread) -> float:
     """tr (S1 S2)^(1/2), at least 0."""
-    if x.cholesky is not None and y.scatter is not None:
-        fast = _by_eigenvalues(x.cholesky, y.scatter / y.divisor, (x.trace + y.trace) * _LOSS)
-        if fast is not None:
-            return fast
+    if x.cholesky is not None and y.cholesky is not None and y.scatter is not None:
+        loss = (x.trace + y.trace) * _LOSS
+        if _least_error(x, y) <= loss:
+            fast = _by_eigenvalues(x.cholesky, y.scatter / y.divisor, loss)
+            if fast is not None:
+                return fast
     return nuclear_norm(x.factor @ y.factor.T)
 
 
@@ -99,16 +102,31 @@ def nuclear_norm(matrix: np.ndarray) -> float:
     return float(np.linalg.svd(matrix, compute_uv=False).sum()) if min(matrix.shape) else 0.0
 
 
+def _least_error(x: Spread, y: Spread) -> float:
+    """What :func:`_by_eigenvalues` would give as its bound at the least, from the factors alone.
+
+    The mean of 1/root is no less than 1/root of the geometric mean, and the largest eigenvalue no less than their mean.
+    """
+    assert x.cholesky is not None
+    assert y.cholesky is not None
+    assert x.scatter is not None
+    assert y.scatter is not None
+    width = len(x.cholesky)
+    logarithm = float(np.log(np.diagonal(x.cholesky)).sum() + np.log(np.diagonal(y.cholesky)).sum()) / width
+    mean = float(np.einsum("ij,ij->", x.scatter, y.scatter)) / (x.divisor * y.divisor * width)
+    return 0.5 * width * float(np.finfo(np.float64).eps) * mean * math.exp(-logarithm)
+
+
 def _by_eigenvalues(lower: np.ndarray, cov: np.ndarray, loss: float) -> float | None:
     """Sum of the roots of the eigenvalues of L^T S L: four times faster than singular values, where it is exact.
 
-    Eigenvalues are right to rounding of the largest one; the root of a small one can lose all its digits. None when
-    that could add up to more than ``loss``.
+    Eigenvalues are right to rounding of the largest one, so the root of a small one loses digits. None when that could
+    add up to more than ``loss``.
     """
     inner = lower.T @ cov @ lower
     values = np.linalg.eigvalsh((inner + inner.T) / 2.0)
-    error = len(values) * np.finfo(np.float64).eps * float(values[-1])
-    if not values[0] > error:
+    error = float(np.finfo(np.float64).eps) * float(values[-1])
+    if not values[0] > 0.0:
         return None
     roots = np.sqrt(values)
     return float(roots.sum()) if error * float((0.5 / roots).sum()) <= loss else None

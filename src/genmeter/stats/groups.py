@@ -51,6 +51,34 @@ def deal(sides: Sequence[np.ndarray], most: int = GROUPS) -> tuple[list[np.ndarr
     return [group[code] for code in codes], count
 
 
+def joined(labels: np.ndarray, content: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Join clusters whose rows hold the same content: a file that answers two prompts is one sample of neither.
+
+    Args:
+        labels: (n,) the cluster of each row.
+        content: (n,) digest of each row.
+
+    Returns:
+        The different labels, ascending, and for each the position of the one that stands for all it is joined with.
+    """
+    known, codes = np.unique(labels, return_inverse=True)
+    codes = codes.reshape(-1)
+    parent = list(range(len(known)))
+
+    def root(code: int) -> int:
+        while parent[code] != code:
+            parent[code] = parent[parent[code]]
+            code = parent[code]
+        return code
+
+    order = np.lexsort((codes, content))
+    same = content[order][1:] == content[order][:-1]
+    for left, right in zip(codes[order][:-1][same].tolist(), codes[order][1:][same].tolist(), strict=True):
+        one, two = root(left), root(right)
+        parent[max(one, two)] = min(one, two)
+    return known, np.array([root(code) for code in range(len(known))], dtype=np.int64)
+
+
 def half(clusters: np.ndarray, size: int, *, last: bool = False) -> np.ndarray:
     """``size`` rows by a stable hash of their clusters, from the first on or (``last``) from the last back.
 

@@ -13,14 +13,13 @@ whole direction with it, as it does below n = d), for all samples in one matrix 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
-from genmeter.stats.moments import blocks, centred
+from genmeter.stats.moments import BLOCK_BYTES, blocks, centred
 from genmeter.stats.spread import Spread, triangle
-
-Method = Literal["leave_one_out", "closed_form"]
 
 _STEP = 0.3  # error exp(-pi^2 / step) = 5e-15
 _REACH = 32.0  # e-folds to either side of the largest singular value
@@ -66,7 +65,7 @@ def influences(
     base = _distance_terms(own, other)
     found = np.empty(len(counts))
     start = 0
-    for block in blocks(x):
+    for block in _few(x):
         rows = centred(block, own.mean, scale)
         where = np.arange(start, start + len(rows)) if units is None else units[start : start + len(rows)]
         alone = counts[where] == 1
@@ -101,6 +100,14 @@ def closed_form(x: np.ndarray, own: Spread, other: Spread, *, scale: float = 1.0
     found = np.concatenate(parts)
     result: np.ndarray = (found - found.mean()) * (scale * scale)
     return result
+
+
+def _few(x: np.ndarray) -> Iterator[np.ndarray]:
+    """Pieces of rows for which a number at each node of the grid takes no more than a block."""
+    step = max(1, BLOCK_BYTES // (16 * int(2 * _REACH / _STEP)))
+    for block in blocks(x):
+        for start in range(0, len(block), step):
+            yield block[start : start + step]
 
 
 def _basis(x: np.ndarray, own: Spread, other: Spread, scale: float) -> _Basis:

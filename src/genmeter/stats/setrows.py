@@ -8,6 +8,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from genmeter.contract import Json, Moments, Rows, Unscored
+from genmeter.stats.groups import joined
 from genmeter.stats.moments import blocks
 
 
@@ -83,8 +84,8 @@ def clusters_of(prediction: Rows, reference: Rows | Moments) -> tuple[np.ndarray
     """Labels of the rows of both sides; rows of equal label are not independent.
 
     As ``clusters`` says on both; else an output goes with its own reference, and outputs of one line without one go
-    together under the least of their digests. Where all outputs come to one cluster each file stands alone: an
-    interval can then only speak of further outputs of that one kind.
+    together under the least of their digests. Clusters that hold equal outputs are one. Where all outputs come to one
+    cluster each file stands alone: an interval can then only speak of further outputs of that one kind.
     """
     stored = isinstance(reference, Moments)
     if prediction.clusters is not None and (isinstance(reference, Moments) or reference.clusters is not None):
@@ -93,6 +94,8 @@ def clusters_of(prediction: Rows, reference: Rows | Moments) -> tuple[np.ndarray
     else:
         labels = _by_reference(prediction, reference)
         others = None if isinstance(reference, Moments) else np.asarray(reference.digests)
+    if distinct(prediction) < len(files_of(prediction).first):
+        labels, others = _joined(labels, others, prediction.digests)
     if len(labels) and (labels == labels[0]).all():
         labels = np.asarray(prediction.digests)
         others = None if isinstance(reference, Moments) else np.asarray(reference.digests)
@@ -144,6 +147,17 @@ def refusal(prediction: Rows, reference: Rows | Moments, what: str) -> Unscored 
         if not all(np.isfinite(array).all() for array in arrays):
             return Unscored("non_finite", f"a feature of the {side} set holds NaN or infinity")
     return None
+
+
+def _joined(labels: np.ndarray, others: np.ndarray | None, content: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """The labels of both sides, with clusters that share an equal prediction under one of their labels."""
+    known, stands = joined(labels, content)
+
+    def renamed(side: np.ndarray) -> np.ndarray:
+        at = np.minimum(np.searchsorted(known, side), len(known) - 1)
+        return np.where(known[at] == side, known[stands[at]], side)
+
+    return renamed(labels), None if others is None else renamed(others)
 
 
 def _by_reference(prediction: Rows, reference: Rows | Moments) -> np.ndarray:
