@@ -8,15 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import sys
-from pathlib import Path
 
 from common import machine, save, table
 
-# The identity encoder that measures the engine alone is one of the tests' fakes.
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "fakes"))
-
-BENCHMARKS = ("lpips_pairs", "engine", "decode_audio", "clap_audio")
+BENCHMARKS = ("lpips_pairs", "engine", "decode_audio", "decode_video", "clap_audio", "i3d_video", "frechet")
 
 
 def main() -> None:

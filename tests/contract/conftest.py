@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import contract_media
 import contract_runs
 import numpy as np
 import pytest
@@ -51,21 +50,8 @@ def scores():
 
 @pytest.fixture(scope="session")
 def labs(tmp_path_factory):
-    """``labs(case)``: the shared runs of the metrics that stand on the same networks as a case."""
-    data, made = {}, {}
-
-    def of(case):
-        key = (case.modality, case.networks)
-        if key not in made:
-            if case.modality not in data:
-                folder = tmp_path_factory.mktemp("contract") / case.modality
-                data[case.modality] = contract_media.make(folder, case.modality)
-            metrics = [c.metric for c in contract_runs.CASES if (c.modality, c.networks) == key]
-            folder = tmp_path_factory.mktemp("-".join(sorted(metrics))[:40])
-            made[key] = contract_runs.Lab(folder, data[case.modality], metrics)
-        return made[key]
-
-    return of
+    """``labs(case)``: the shared runs of a case and its company."""
+    return contract_runs.Labs(tmp_path_factory.mktemp)
 
 
 @pytest.fixture

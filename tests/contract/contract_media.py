@@ -73,12 +73,12 @@ def _sound(rng: np.random.Generator, shape: int, index: int) -> tuple[np.ndarray
 
 
 def _clip(rng: np.random.Generator, shape: int, index: int) -> np.ndarray:
-    """Coarse noise that moves across the picture; 18 to 20 frames."""
+    """Coarse noise that moves across the picture; 18 or 19 frames, as many as its reference has."""
     height, width = (48, 64) if shape else (56, 56)
     coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
     still = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
     step = 1 + index % 3
-    return np.stack([np.roll(still, step * number, axis=1) for number in range(18 + index % 3)])
+    return np.stack([np.roll(still, step * number, axis=1) for number in range(18 + shape)])
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ def make(folder: Path, modality: str) -> Path:
 
 def damage(data: bytes) -> bytes:
     """A file's first bytes, so that it is known for what it was, and then noise."""
-    return data[:40] + np.random.default_rng(5).bytes(400)
+    return data[:20] + np.random.default_rng(5).bytes(400)
 
 
 def write_lines(path: Path, lines: list[Any]) -> Path:

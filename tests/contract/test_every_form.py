@@ -87,4 +87,7 @@ def test_lossless_twins(case, lab):
         assert [code(entry) for entry in entries.values()] == [None] * len(INDICES), suffix
         found[suffix] = [entry["score"] for entry in entries.values()]
     first = found[TWINS[case.modality][0]]
-    assert found == dict.fromkeys(found, first)
+    if case.spec.scope == "sample":
+        assert found == dict.fromkeys(found, first)
+    else:  # the rows of a set stand in the order of their digests, which adds up to other last digits
+        assert all(values == pytest.approx(first, rel=1e-9) for values in found.values())

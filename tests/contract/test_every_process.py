@@ -12,10 +12,8 @@ from pathlib import Path
 import contract_media as media
 import numpy as np
 import pytest
-from contract_runs import CASES, SETTINGS, have_weights, parametrize, rows_of
+from contract_runs import SETTINGS, available, parametrize, rows_of
 from PIL import Image
-
-from genmeter.errors import GenmeterError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 KILLED = -signal.SIGKILL
@@ -34,19 +32,6 @@ def run_jobs(jobs, folder):
 
 def rows_in(folder):
     return rows_of((Path(folder) / "samples.jsonl").read_bytes())
-
-
-def available(modality):
-    """The cases of a modality that run here; one without weights fails in tests of its own."""
-    found = []
-    for case in CASES:
-        if case.modality == modality:
-            try:
-                have_weights(case)
-            except (pytest.skip.Exception, GenmeterError):
-                continue
-            found.append(case)
-    return found
 
 
 @pytest.fixture(scope="session")

@@ -59,17 +59,35 @@ def test_out_of_memory_alone_is_a_typed_error_on_the_cpu(score_levels, control):
     assert run.summary["metrics"]["fake_level"]["mean"] is None
 
 
-def test_out_of_memory_alone_on_a_gpu_falls_back_to_the_cpu(score_levels, control, monkeypatch):
+@pytest.fixture
+def fake_card(monkeypatch):
+    """Runs take place on ``cuda:0``, which is the fakes' word for it."""
     from genmeter.engine import device, run, session
 
     monkeypatch.setattr(run, "resolve_device", lambda wanted: "cuda:0")
     monkeypatch.setattr(session, "resolve_device", lambda wanted: "cuda:0")
     monkeypatch.setattr(device, "memory_budget", lambda place: 1 << 30)
     monkeypatch.setattr(device, "release_cached_memory", lambda place: None)
+
+
+def test_out_of_memory_alone_on_a_gpu_falls_back_to_the_cpu(score_levels, control, fake_card):
     control.oom_on_cuda = True
     result = score_levels()
     assert outcome(result) == [float(level) for level in LEVELS]
     assert control.devices == ["cuda:0", "cpu"]
+
+
+def test_what_fell_back_to_the_cpu_never_answers_for_the_card(score_levels, control, fake_card, tmp_path):
+    control.oom_on_cuda = True
+    first = score_levels()
+    control.reset()
+    samples = tmp_path / "set/samples.jsonl"
+    again = genmeter.score(samples, ["fake_level"], out=tmp_path / "again", report=False)
+    assert sum(n for _, n in control.calls) == len(LEVELS), "the shared cache holds none of it"
+    assert outcome(again) == outcome(first)
+    control.reset()
+    genmeter.score(samples, ["fake_level"], out=tmp_path / "third", report=False)
+    assert control.calls == [], "what the card made is there"
 
 
 def test_weights_that_cannot_be_had_are_said_on_every_sample(score_levels, control):

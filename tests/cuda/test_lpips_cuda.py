@@ -13,13 +13,6 @@ import genmeter
 pytestmark = pytest.mark.cuda
 
 
-@pytest.fixture(autouse=True)
-def _device():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device")
-
-
 @pytest.fixture
 def pairs(tmp_path):
     """``pairs(n, side)``: samples.jsonl of noisy outputs against their references."""

@@ -124,6 +124,8 @@ def encoded(
         stream.layout = layout
         if sample_format:
             stream.format = sample_format
+        if codec == "aac":
+            stream.bit_rate = 160_000
         write_sound(output, stream, samples, rate, layout)
     return buffer.getvalue()
 
@@ -157,6 +159,8 @@ def with_pictures(container: str, sound: str | None, rate: int, samples: np.ndar
         audio = output.add_stream(sound, rate=rate) if sound else None
         if audio is not None:
             audio.layout = "mono"
+            if sound == "aac":
+                audio.bit_rate = 160_000
         for index in range(frames):
             picture = av.VideoFrame.from_ndarray(np.full((48, 64, 3), 10 * index, np.uint8), format="rgb24")
             output.mux(video.encode(picture))

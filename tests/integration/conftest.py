@@ -52,6 +52,8 @@ def grey_set(tmp_path):
 @pytest.fixture(scope="session")
 def crash_server(command_env, tmp_path_factory):
     """Runs of the command at the price of a fork; see :mod:`crash_server`."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("forks, and looks into /proc")
     from crash_server import CrashServer
 
     folder = tmp_path_factory.mktemp("crashes")
@@ -61,7 +63,7 @@ def crash_server(command_env, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def crash_data(tmp_path_factory):
-    """``crash_data(count)``: samples.jsonl of that many grey outputs (at most 150), no two alike, and two references."""
+    """``crash_data(count)``: samples.jsonl of so many grey outputs (at most 150), no two alike, and two references."""
 
     def make(count):
         root = tmp_path_factory.mktemp("crash-data")

@@ -101,6 +101,25 @@ def log_encodes(path):
     _Fake.encode = logged
 
 
+def lethal(encode=(), decode=()):
+    """Let some grey values take the process down when they are encoded, or when they are decoded."""
+    from genmeter_fakes.encoders import PixelEncoder
+
+    def watch(name, levels):
+        right = getattr(PixelEncoder, name)
+
+        def call(self, first, *more):
+            seen = [item.arrays[0] for item in first] if name == "encode" else [first.pixels]
+            if {int(array.reshape(-1)[0]) for array in seen} & set(levels):
+                act("kill")
+            return right(self, first, *more)
+
+        setattr(PixelEncoder, name, call)
+
+    watch("encode", encode)
+    watch("prepare", decode)
+
+
 def neighbours_count():
     """Let every feature depend on its batch a little, as a real network's last bits do."""
     from genmeter_fakes.encoders import _Fake

@@ -1,11 +1,13 @@
-"""Many runs of the command for the price of one start-up: a process that has imported everything forks one for each run.
+"""Many runs of the command for the price of one start-up: a process that has imported everything forks each of them.
 
-The server never runs anything itself, so each child is as fresh as a new process. Faults are set up in the child, before
-the command starts (:mod:`crash_faults`); the product knows nothing of them. No CUDA here: it does not survive a fork.
+The server never runs anything itself, so each child is as fresh as a new process. Faults are set up in the child
+before the command starts (:mod:`crash_faults`); the product knows nothing of them. No CUDA here: it does not survive
+a fork.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import json
@@ -37,7 +39,8 @@ class Child:
 
     @property
     def stderr(self):
-        return (self.folder / "stderr").read_text(errors="replace")
+        path = self.folder / "stderr"  # missing where the process ended before it had begun
+        return path.read_text(errors="replace") if path.exists() else ""
 
     @property
     def stdout(self):
@@ -118,6 +121,7 @@ def _child(question):
         os.chdir(question["cwd"])
         os.environ.update(question["env"])
         import crash_faults
+
         from genmeter.cli.main import main
 
         for name, arguments in question["faults"]:
@@ -134,10 +138,8 @@ def _child(question):
         traceback.print_exc()
     finally:
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with contextlib.suppress(OSError, ValueError):
                 stream.flush()
-            except (OSError, ValueError):
-                pass
         os._exit(code)
 
 
@@ -147,7 +149,7 @@ def _serve():
     import genmeter_fakes.encoders  # noqa: F401
     import PIL.features
     import rich.progress
-    import rich.table
+    import rich.table  # noqa: F401
     import safetensors.numpy  # noqa: F401
     import torch
 
@@ -155,7 +157,7 @@ def _serve():
     import genmeter.cli.main
     import genmeter.engine.run
     import genmeter.report.html
-    import genmeter.report.tables
+    import genmeter.report.tables  # noqa: F401
     from genmeter.encoders.registry import list_encoders
     from genmeter.registry import list_metrics
 

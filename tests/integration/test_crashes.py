@@ -25,34 +25,34 @@ def long_case(crash_server, crash_data, tmp_path_factory):
 
 
 def kill_often(case, number, count, seed, name):
-    """Kill runs of one input until so many signals have hit one, and finish each; returns how often the end came first."""
+    """Kill runs of one input, going on with each until it ends, till so many signals have hit one."""
     rng = random.Random(seed)
-    kills = finished = rounds = 0
+    kills = rounds = 0
     while kills < count:
         rounds += 1
         folder, log, hits = f"{name}-{rounds}", case.folder / f"{name}-{rounds}.log", 0
-        while True:
-            begun = len(encodes(log))
+        while kills + hits < count:
             child = case.start(folder, log=log, env={"GENMETER_FAKE_DELAY": "0.004"})
             # Every other process gets on by two batches at least: what dies three times on one batch is given up.
             if hits % 2:
-                wait_until(lambda seen=begun + 1 + rng.randrange(8): len(encodes(log)) > seen, child)
+                wait_for_batches(log, 2 + rng.randrange(8), child)
                 time.sleep(rng.uniform(0, 0.008))
             else:
                 time.sleep(rng.uniform(0, 0.25))
             child.kill(number)
-            assert "Traceback" not in child.stderr
             if child.code == 0:
-                finished += 1
                 break
+            assert "Traceback" not in child.stderr
             assert child.code in ({-number} if number == signal.SIGKILL else {130, -number}), child.stderr
             hits += 1
-            if kills + hits == count:
-                break
         case.finish(folder, log=log)
         assert items(log) <= case.items + BATCH * hits, "a kill costs the batch in flight and nothing else"
         kills += hits
-    return finished
+
+
+def wait_for_batches(log, count, child):
+    seen = len(encodes(log)) + count
+    wait_until(lambda: len(encodes(log)) >= seen, child)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda n: n.name)
@@ -99,10 +99,12 @@ def step(name, do):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_killed_at_a_step(case, name):
-    folder = name.replace(" ", "-")
+@pytest.mark.parametrize("do", ["kill", *(pytest.param(do, marks=pytest.mark.slow) for do in ("term", "int"))])
+def test_stopped_at_a_step(case, name, do):
+    folder = f"{do}-{name.replace(' ', '-')}"
     log = case.folder / f"{folder}.log"
-    child = case.start(folder, log=log, faults=[step(name, "kill")])
-    assert child.code == -signal.SIGKILL, "the step is never reached"
+    child = case.start(folder, log=log, faults=[step(name, do)])
+    assert child.code == (-signal.SIGKILL if do == "kill" else 130), "the step is never reached"
+    assert "Traceback" not in child.stderr
     case.finish(folder, log=log)
     assert items(log) <= case.items + BATCH

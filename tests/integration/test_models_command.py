@@ -74,7 +74,7 @@ def test_list_of_what_ships(empty_home: Path) -> None:
     rows = {row["id"]: row for row in json.loads(result.stdout)["models"]}
     assert {"lpips-alex", "lpips-vgg", "lpips-squeeze"} <= set(rows)
     ready = [name for name, row in rows.items() if row["state"] != "absent"]
-    assert ready == ["tiny-clip"], "only what ships with the package is there before anything was fetched"
+    assert ready == ["tiny-clip", "tiny-clap"], "only what ships with the package is there before anything was fetched"
     assert (rows["lpips-alex"]["pinned"], rows["lpips-squeeze"]["pinned"]) == ("models.lock", "not yet")
     assert rows["lpips-alex"]["download_bytes"] == 63794605
     table = run("list").stdout

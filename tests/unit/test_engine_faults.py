@@ -53,7 +53,8 @@ def data(tmp_path):
 class Outcome:
     def __init__(self, run):
         self.run = run
-        self.rows = [json.loads(line)["eval_result"]["metrics"] for line in open(run.run_dir / "samples.jsonl")]
+        lines = (run.run_dir / "samples.jsonl").read_text().splitlines()
+        self.rows = [json.loads(line)["eval_result"]["metrics"] for line in lines]
 
     def scores(self, metric="fake_level"):
         return [row[metric]["score"] for row in self.rows]
@@ -169,6 +170,7 @@ def test_memory_that_never_suffices_is_typed_on_every_sample(score, encode_as):
         (lambda: OSError(5, "Input/output error"), "internal", "cannot be loaded"),
         (lambda: ImportError("no module named x", name="x"), "extra_missing", "x is not installed"),
     ],
+    ids=["memory", "runtime", "exit", "disk", "import"],
 )
 def test_an_encoder_that_cannot_be_loaded(score, monkeypatch, error, code, says):
     right = fakes._Fake.load
@@ -249,7 +251,9 @@ def test_an_encoder_that_raises_at_random_costs_nothing(score, encode_as):
 
 
 @pytest.mark.parametrize(
-    "count", [lambda right: right[:-1], lambda right: [*right, right[0]], lambda right: [], lambda right: None]
+    "count",
+    [lambda right: right[:-1], lambda right: [*right, right[0]], lambda right: [], lambda right: None],
+    ids=["one less", "one more", "none", "nothing"],
 )
 def test_an_encoder_that_miscounts_a_batch(score, encode_as, count):
     encode_as(lambda self, batch, right: right if len(batch) == 1 else count(right))

@@ -9,7 +9,8 @@ import pytest
 
 from genmeter.contract import Feature
 from genmeter.engine import journal as module
-from genmeter.engine.journal import Encoded, Entry, Journal, LineNote, Stamp
+from genmeter.engine.journal import Journal
+from genmeter.engine.ledger import Encoded, Entry, LineNote, Stamp
 
 
 def key(index):

@@ -413,3 +413,52 @@ def test_typed_values(kind: Any, given: Any, read: Any) -> None:
         value = parameter.read(given, "m.p")
         assert value == read
         assert type(value) is type(read)
+
+
+# --- claims ------------------------------------------------------------------------------------------------------
+
+PAIR = """
+id = "gap"
+title = "Gap"
+scope = "sample"
+higher_is_better = false
+range = [0.0, 9.0]
+
+[needs.pair]
+encoder = "lpips"
+modality = "image"
+roles = ["prediction", "reference"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("claims", "says"),
+    [
+        ("identity = 0", (0, False)),
+        ("identity = 9.0\nsymmetric = true", (9.0, True)),
+        ("", (None, False)),
+        ("identity = 10.0", "outside the metric's range"),
+        ("identity = nan", "expected a number"),
+        ("identity = true", "expected a number"),
+        ("identity = '0'", "expected a number"),
+        ("symmetric = 1", "expected true or false"),
+        ("symetric = true", "did you mean 'symmetric'"),
+    ],
+)
+def test_claims(tmp_path: Path, claims: str, says: Any) -> None:
+    path = tmp_path / "metric.toml"
+    path.write_text(f"{PAIR}\n[claims]\n{claims}\n")
+    if isinstance(says, str):
+        with pytest.raises(ValueError, match=says):
+            read_spec(path, module="x")
+    else:
+        found = read_spec(path, module="x").claims
+        assert (found.identity, found.symmetric) == says
+
+
+@pytest.mark.parametrize("roles", ['["prediction"]', '["prediction", "input"]'])
+def test_claims_need_something_to_compare_with(tmp_path: Path, roles: str) -> None:
+    path = tmp_path / "metric.toml"
+    path.write_text(PAIR.replace('["prediction", "reference"]', roles) + "\n[claims]\nsymmetric = true\n")
+    with pytest.raises(ValueError, match="compares predictions with references"):
+        read_spec(path, module="x")

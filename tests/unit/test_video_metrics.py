@@ -74,9 +74,8 @@ def test_drawn_videos(case: GoldenCase) -> None:
     assert abs(result.value - case.expected) <= case.tolerance
 
 
-@pytest.mark.weights
-@pytest.mark.parametrize("case", [c for c in CASES if c.generator and c.variant.startswith(SETS)], ids=ident)
-def test_drawn_sets(case: GoldenCase) -> None:
+@pytest.fixture(scope="module")
+def i3d() -> Any:
     from genmeter.weights.lock import get_entry
     from genmeter.weights.manager import ensure
 
@@ -84,10 +83,16 @@ def test_drawn_sets(case: GoldenCase) -> None:
     path = ensure(entry)
     encoder = create_encoder("i3d", entry, lambda: path)
     encoder.load("cpu", "exact")
+    return encoder
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("case", [c for c in CASES if c.generator and c.variant.startswith(SETS)], ids=ident)
+def test_drawn_sets(i3d: Any, case: GoldenCase) -> None:
     view = parse_variant(case.variant, case.parameters).needs[0].view
     sides = {}
     for role, frames in case.inputs().items():
-        [logits] = encoder.encode([encoder.prepare(VideoMedia(frames, np.arange(len(frames)) / 8), view)])
+        [logits] = i3d.encode([i3d.prepare(VideoMedia(frames, np.arange(len(frames)) / 8), view)])
         sides[role] = rows(np.repeat(logits.values, case.count, axis=0), role)
     result = scored(case.variant, sides, **case.parameters)
     assert isinstance(result, SetScore)

@@ -12,10 +12,10 @@ from genmeter.analysis.columns import mapping
 def signature(name: str, entry: Mapping[str, Any], run: Mapping[str, Any], n: int) -> str:
     """``genmeter:lpips|m:alex-v0.1|c:none|p:exact|n:4987|w:40d36571|s:ab12cd34|v:0.1.0``.
 
-    Fields: metric id, model, convention, precision, number of scored samples, weights, evaluation set (snapshot), stored
-    reference set (``r``, where there is one), version. The variant label holds every setting that affects the score
-    and is not the default, so it is in ``m`` or ``c``. Two signatures that are equal but for ``n`` stand for the same
-    measurement.
+    Fields: metric id, model, convention, precision, number of scored samples, weights, evaluation set (snapshot),
+    stored reference set (``r``, where there is one), version. The variant label holds every setting that affects the
+    score and is not the default, so it is in ``m`` or ``c``. Two signatures that are equal but for ``n`` stand for the
+    same measurement.
 
     Args:
         name: The metric as it was asked for (``lpips@vgg/input``).

@@ -27,7 +27,6 @@ _ADVICE = {
 }
 
 
-
 class _Commands(TyperGroup):
     """Ends an interrupted command with 130, where the framework would say that it was aborted and end it with 1."""
 

@@ -15,10 +15,13 @@ def spread(view: View) -> Decoding:
 
 
 def facts(media: VideoMedia) -> dict[str, Scalar]:
-    """How many frames were read of how many, their size (WIDTHxHEIGHT), and their rate where it is known."""
+    """How many frames were read of how many, their size (WIDTHxHEIGHT), their rate and how many are damaged.
+
+    What decoding does not say is left out.
+    """
     height, width = media.frames.shape[1:3]
     found: dict[str, Scalar] = {"frames_used": len(media.frames), "size": f"{width}x{height}"}
-    known = {key: media.detail.get(key) for key in ("frames_total", "fps")}
+    known = {key: media.detail.get(key) for key in ("frames_total", "fps", "damaged_frames")}
     return {**found, **{key: value for key, value in known.items() if value is not None}}
 
 

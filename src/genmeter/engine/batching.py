@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,13 +56,14 @@ class Batcher:
         self._buckets: dict[tuple[int, str], list[Item]] = {}
         self._sizes: dict[tuple[int, str], int] = {}
         self._held = 0
+        self._names: dict[tuple[Any, ...], str] = {}
         self._limits: dict[tuple[int, str], int] = {}
 
     def add(self, encoder: int, unit: int, outcome: Fresh | Known) -> list[Batch]:
         """Put one unit into its bucket. Returns the batches that are due, in the order in which they must run."""
         if isinstance(outcome, Fresh):
             prepared = outcome.prepared
-            slot = (encoder, prepared.bucket)
+            slot = (encoder, self._bucket(prepared))
             item, size = Item(unit, outcome.key, prepared), prepared.nbytes
             if slot not in self._limits:
                 self._limits[slot] = self._limit(encoder, slot[1], prepared.shape)
@@ -81,6 +82,13 @@ class Batcher:
         if len(bucket) >= self._limits[slot]:
             due.append(self._flush(slot))
         return due
+
+    def _bucket(self, prepared: Prepared) -> str:
+        like = tuple([(array.dtype, array.shape[1:]) for array in prepared.arrays])
+        name = self._names.get(like)
+        if name is None:
+            name = self._names[like] = prepared.bucket
+        return name
 
     def rest(self) -> list[Batch]:
         """The batches that are left at the end of a window."""
@@ -170,11 +178,12 @@ def _alone(item: Prepared, place: str, fallback: Callable[[], Encoder] | None) -
     return result
 
 
-def _checked(feature: Feature) -> Feature | GenmeterError:
+def _checked(feature: Any) -> Feature | GenmeterError:
     """The feature if it is one that can be stored and scored, else the error that its unit gets."""
     if not isinstance(feature, Feature):
         return _odd(f"a {type(feature).__name__} where a feature was expected")
-    values, weights = feature.values, feature.weights
+    values: Any = feature.values
+    weights: Any = feature.weights
     if not (isinstance(values, np.ndarray) and isinstance(weights, np.ndarray)):
         return _odd(f"{type(values).__name__} and {type(weights).__name__} where arrays were expected")
     if values.ndim != 2 or weights.shape != values.shape[:1] or not values.size:
@@ -203,7 +212,7 @@ def _finite(values: np.ndarray) -> bool:
 def _weigh(weights: np.ndarray) -> bool:
     """Whether a mean can be taken with these weights."""
     if weights.size == 1:
-        return 0 < weights.item() < math.inf
+        return bool(0 < weights.item() < math.inf)
     return bool((weights >= 0).all() and 0 < weights.sum() < np.inf)
 
 

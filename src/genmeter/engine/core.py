@@ -13,8 +13,8 @@ from genmeter.engine.batching import Batch, Batcher
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.device import DeviceLostError
 from genmeter.engine.features import Features
-from genmeter.engine.journal import Encoded, Entry, Ledger, Member
 from genmeter.engine.keys import text_digest
+from genmeter.engine.ledger import Encoded, Entry, Ledger, Member
 from genmeter.engine.plan import RAW, Cell, Window
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Done, Fresh, Known, Outcome, Preparer
@@ -55,8 +55,9 @@ class Tally:
     def add(self, entry: Entry) -> None:
         """Count one finished cell."""
         error = entry.row.get("error")
-        if entry.row.get("score") is not None or (error and error["code"] in SKIPPED):
-            self.scored += entry.row.get("score") is not None
+        pending = error is not None and error["code"] == "set_pending"  # its feature is there, so all is well so far
+        if entry.row.get("score") is not None or pending or (error and error["code"] in SKIPPED):
+            self.scored += pending or entry.row.get("score") is not None
         elif error:
             self.fail(error)
 
@@ -157,7 +158,8 @@ class WindowRunner:
         state.keys[unit] = outcome.key
         if isinstance(outcome, Known) and not outcome.bucket:
             state.settle(unit, outcome.feature)
-            state.borrowed.add(unit)
+            if outcome.lent:
+                state.borrowed.add(unit)
             return []
         if outcome.key in state.in_plan:  # the same content under another name: encoded once
             first = state.in_plan[outcome.key]
@@ -196,7 +198,7 @@ class WindowRunner:
                     "internal", "encoding this item took the process down three times", "please report it"
                 )
                 state.settle(group[0].unit, error)
-                self._commit(state, [], keys)
+                self._commit(state, [], [])  # it stays a suspect until the run is over
                 continue
             self.begun = keys
             self.ledger.begin(keys)

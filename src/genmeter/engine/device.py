@@ -7,7 +7,8 @@ import functools
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 from genmeter.contract import Precision
 from genmeter.errors import GenmeterError
@@ -89,10 +90,11 @@ def available_memory() -> int | None:
 
 @contextmanager
 def torch_settings(precision: Precision, *, needed: bool = True) -> Iterator[None]:
-    """Set the global torch flags for one piece of work and put the caller's own back.
+    """Set torch's global state for one piece of work and put the caller's own back.
 
-    Exact mode turns TF32 off and asks cuDNN for deterministic kernels without autotuning, since both would let a score
-    depend on the machine or on its neighbours.
+    Exact mode computes float32 in full (no TF32, no bfloat16 inside of it) and asks cuDNN for deterministic kernels
+    without autotuning, since all of these would let a score depend on the machine or on its neighbours. What a program
+    around the engine has switched on (autocast, another default dtype or device) stays outside.
 
     Args:
         precision: ``exact`` or ``fast``.
@@ -103,17 +105,69 @@ def torch_settings(precision: Precision, *, needed: bool = True) -> Iterator[Non
         return
     import torch
 
-    with _TORCH_FLAGS:
-        matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = (matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
-        exact = precision == "exact"
-        try:
-            matmul.allow_tf32 = cudnn.allow_tf32 = not exact
-            cudnn.benchmark, cudnn.deterministic = not exact, exact
-            with torch.inference_mode():
-                yield
-        finally:
-            matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+    with _TORCH_FLAGS, ExitStack() as stack:
+        for owner, name, exact, fast in _switches(torch):
+            stack.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, exact if precision == "exact" else fast)
+        if torch.get_default_dtype() != torch.float32:
+            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+            torch.set_default_dtype(torch.float32)
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        stack.enter_context(torch.inference_mode())
+        yield
+
+
+def _switches(torch: Any) -> list[tuple[Any, str, Any, Any]]:
+    """Global switches of torch: where they are, their name, and their value in exact and in fast mode."""
+    backends = torch.backends
+    cudnn = backends.cudnn
+    switches = [(cudnn, "benchmark", False, True), (cudnn, "deterministic", True, False)]
+    if hasattr(backends.cuda.matmul, "fp32_precision"):
+        # Each operation by itself: torch 2.9 refuses to read the older switches once a newer one has been set.
+        gpu = (backends.cuda.matmul, cudnn.conv, cudnn.rnn)
+        cpu = (backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn)
+        switches += [(node, "fp32_precision", "ieee", "tf32") for node in gpu]
+        switches += [(node, "fp32_precision", "ieee", "ieee") for node in cpu]
+    else:
+        switches += [(_MatmulPrecision(torch), "value", "highest", "high")]
+        switches += [(node, "allow_tf32", False, True) for node in (backends.cuda.matmul, cudnn)]
+    return switches
+
+
+class _MatmulPrecision:
+    """``torch.set_float32_matmul_precision`` as an attribute."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+
+    @property
+    def value(self) -> str:
+        return str(self._torch.get_float32_matmul_precision())
+
+    @value.setter
+    def value(self, word: str) -> None:
+        self._torch.set_float32_matmul_precision(word)
+
+
+@contextmanager
+def own_random_numbers(device: str, *, needed: bool = True) -> Iterator[None]:
+    """Leave the caller's random numbers alone: networks are filled with some before their weights are read.
+
+    Args:
+        device: Where the work is done.
+        needed: As for :func:`torch_settings`.
+    """
+    if not needed:
+        yield
+        return
+    import torch
+
+    with torch.random.fork_rng(devices=[] if device_kind(device) == "cpu" else [torch.device(device)]):
+        yield
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from genmeter.contract import Feature
 from genmeter.engine.catalog import Catalog
-from genmeter.engine.journal import Encoded
+from genmeter.engine.ledger import Encoded
 from genmeter.engine.prepare import Known
 from genmeter.engine.store import FeatureStore, temporary_name
 
@@ -45,9 +45,10 @@ class Features:
             return Known(key, ghost.feature, ghost.bucket, ghost.nbytes)
         fingerprint = self._catalog.fingerprint(encoder, view)
         feature = self._run.find(fingerprint.hex, key) if self._run else None
-        if feature is None and self._cache and fingerprint.stable:
-            feature = self._cache.find(fingerprint.hex, key)
-        return None if feature is None else Known(key, feature)
+        if feature is not None:
+            return Known(key, feature)
+        feature = self._cache.find(fingerprint.hex, key) if self._cache and fingerprint.stable else None
+        return None if feature is None else Known(key, feature, lent=True)
 
     def seal(self, encoded: list[Encoded]) -> None:
         """Write a finished window's features into one shard for each encoder, and offer the shard to the cache."""

@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
 from genmeter.contract import Feature, Json
+from genmeter.engine.ledger import Encoded, Entry, LineNote, Member, Stamp
 from genmeter.engine.netfs import on_network as _on_network
 from genmeter.schema import jsonio
 
@@ -37,76 +38,6 @@ CREATE TABLE IF NOT EXISTS feature (key BLOB PRIMARY KEY, encoder TEXT, bucket T
     vectors BLOB, weights BLOB, notes TEXT, sum INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS inflight (key BLOB PRIMARY KEY, attempts INTEGER NOT NULL) WITHOUT ROWID;
 """
-
-
-class Stamp(NamedTuple):
-    """What identified a file when it was read: size in bytes, mtime as :func:`file_time`, SHA-256 (32 bytes).
-
-    The hash is empty where the file could not be read for a reason that only another file can cure.
-    """
-
-    size: int
-    mtime_ns: int
-    digest: bytes
-
-
-def file_time(mtime_ns: int) -> int:
-    """A modification time as a stamp holds it: file systems know times that do not fit into 64 signed bits."""
-    return (mtime_ns + 2**63) % 2**64 - 2**63
-
-
-class Encoded(NamedTuple):
-    """A finished unit. ``bucket`` and ``nbytes`` let a resumed run repeat the batch plan without decoding it again."""
-
-    key: bytes
-    encoder: str
-    feature: Feature
-    bucket: str
-    nbytes: int
-
-
-class Member(NamedTuple):
-    """One row of a set metric's prediction (side 0) or reference set (side 1).
-
-    A reference that could not be encoded has an empty key, and its error code in place of the encoder.
-    """
-
-    metric: str
-    line: int
-    side: int
-    position: int
-    encoder: str
-    key: bytes
-    digest: bytes
-
-
-class LineNote(NamedTuple):
-    """What reading one line's assets came to: its part of the snapshot unless that is known, and the files it used."""
-
-    line: int
-    snapshot: bytes | None
-    files: Mapping[str, Stamp] = {}
-
-
-class Entry(NamedTuple):
-    """One finished cell: the row as it goes into ``eval_result``."""
-
-    line: int
-    metric: str
-    row: Mapping[str, Json]
-
-
-class Ledger(Protocol):
-    """Where the engine writes down what is finished."""
-
-    def begin(self, keys: Sequence[bytes]) -> None: ...
-    def commit(
-        self,
-        encoded: Sequence[Encoded],
-        entries: Sequence[Entry],
-        members: Sequence[Member] = (),
-        landed: Sequence[bytes] = (),
-    ) -> None: ...
 
 
 class Journal:
@@ -174,7 +105,7 @@ class Journal:
         for line, metric in self._db.execute(
             "SELECT line, metric FROM cell WHERE line >= ? AND line < ?", (lines.start, lines.stop)
         ):
-            found.setdefault(line, set()).add(metric)
+            found.setdefault(line, set()).add(_text(metric))
         return found
 
     def noted(self, lines: range) -> set[int]:
@@ -189,6 +120,7 @@ class Journal:
         for line, metric, row, total in self._db.execute(
             "SELECT line, metric, row, sum FROM cell ORDER BY line, metric"
         ):
+            metric = _text(metric)
             if total != _sum(line, metric, row):
                 raise self.damaged("a row does not match its checksum")
             if line != current:
@@ -203,7 +135,7 @@ class Journal:
         """How many cells of each metric ended with which error code; None counts the scored ones."""
         counts: dict[str, dict[str | None, int]] = {}
         for metric, code, n in self._db.execute("SELECT metric, code, COUNT(*) FROM cell GROUP BY metric, code"):
-            counts.setdefault(metric, {})[code] = n
+            counts.setdefault(_text(metric), {})[code] = n
         return counts
 
     def retry(self, codes: Iterable[str]) -> int:
@@ -216,7 +148,7 @@ class Journal:
         self.drop(cells)
         return len(cells)
 
-    def drop(self, cells: Iterable[tuple[int, str]]) -> None:
+    def drop(self, cells: Iterable[tuple[int, str | bytes]]) -> None:
         """Forget cells and their lines' parts of the snapshot, so that they are scored and read again."""
         with self._transaction():
             for line, metric in cells:
@@ -227,22 +159,23 @@ class Journal:
     def stamps(self) -> Iterator[tuple[str, Stamp]]:
         """Every file that was read, and what it was then."""
         for uri, size, mtime, digest in self._db.execute("SELECT uri, size, mtime, digest FROM asset").fetchall():
-            yield uri, Stamp(size, mtime, digest)
+            yield _text(uri), Stamp(size, mtime, digest)
 
     def forget_asset(self, uri: str) -> int:
         """Drop every cell of the lines that used a file. Returns how many lines that concerns."""
-        lines = [line for (line,) in self._db.execute("SELECT line FROM use WHERE uri = ?", (uri,))]
+        name = _bound(uri)
+        lines = [line for (line,) in self._db.execute("SELECT line FROM use WHERE uri = ?", (name,))]
         with self._transaction():
             for line in lines:
                 for table in ("cell", "member", "line"):
                     self._db.execute(f"DELETE FROM {table} WHERE line = ?", (line,))
-            self._db.execute("DELETE FROM asset WHERE uri = ?", (uri,))
+            self._db.execute("DELETE FROM asset WHERE uri = ?", (name,))
         return len(lines)
 
     def restamp(self, uri: str, stamp: Stamp) -> None:
         """Note that a file was touched without being changed."""
         with self._transaction():
-            self._db.execute("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", (uri, *stamp))
+            self._db.execute("INSERT OR REPLACE INTO asset VALUES (?, ?, ?, ?)", (_bound(uri), *stamp))
 
     def suspects(self) -> dict[bytes, int]:
         """Units of batches that were begun and never finished, and how often."""
@@ -255,6 +188,12 @@ class Journal:
                 "INSERT INTO inflight VALUES (?, 1) ON CONFLICT (key) DO UPDATE SET attempts = attempts + 1",
                 [(key,) for key in keys],
             )
+
+    def acquit(self) -> None:
+        """The run is through: what was given up may be tried again by a later process."""
+        if self.suspects():
+            with self._transaction():
+                self._db.execute("DELETE FROM inflight")
 
     def forgive(self, keys: Sequence[bytes]) -> None:
         """A batch was left in order (an interrupt, a full disk): that it did not finish says nothing against it."""
@@ -306,11 +245,11 @@ class Journal:
     def _note_files(self) -> None:
         noted, self._files = self._files, []
         self._db.executemany(
-            "INSERT OR IGNORE INTO use VALUES (?, ?)", [(uri, line) for line, files in noted for uri in files]
+            "INSERT OR IGNORE INTO use VALUES (?, ?)", [(_bound(uri), line) for line, files in noted for uri in files]
         )
         self._db.executemany(
             "INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?)",
-            [(uri, *stamp) for _, files in noted for uri, stamp in files.items()],
+            [(_bound(uri), *stamp) for _, files in noted for uri, stamp in files.items()],
         )
 
     def note_lines(self, notes: Sequence[LineNote]) -> None:
@@ -440,12 +379,27 @@ def _feature_row(item: Encoded) -> tuple[Any, ...]:
 def _cell_row(entry: Entry) -> tuple[Any, ...]:
     row = jsonio.dumps(entry.row)
     code = (entry.row.get("error") or {}).get("code")
-    return entry.line, entry.metric, code, row, _sum(entry.line, entry.metric, row)
+    return entry.line, _bound(entry.metric), code, row, _sum(entry.line, entry.metric, row)
+
+
+def _bound(text: str) -> str | bytes:
+    """A name as SQLite takes it: one that is no Unicode (file names may be any bytes) as a blob."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def _text(bound: str | bytes) -> str:
+    """The name that :func:`_bound` was given."""
+    return bound if isinstance(bound, str) else bound.decode("utf-8", "surrogatepass")
 
 
 def _sum(*parts: bytes | str | int) -> int:
     """CRC-32 over the columns of a row: SQLite finds torn pages, not what was overwritten inside of one."""
-    return zlib.crc32(b"".join([part if isinstance(part, bytes) else str(part).encode() for part in parts]))
+    columns = [part if isinstance(part, bytes) else str(part).encode("utf-8", "surrogatepass") for part in parts]
+    return zlib.crc32(b"".join(columns))
 
 
 def _place(path: Path) -> tuple[int, int] | None:
@@ -455,24 +409,3 @@ def _place(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
-
-
-class MemoryLedger:
-    """The ledger of an in-memory session: nothing outlives the window."""
-
-    def __init__(self) -> None:
-        self.entries: dict[int, dict[str, Mapping[str, Json]]] = {}
-
-    def begin(self, keys: Sequence[bytes]) -> None:
-        """Nothing to write down."""
-
-    def commit(
-        self,
-        encoded: Sequence[Encoded],
-        entries: Sequence[Entry],
-        members: Sequence[Member] = (),
-        landed: Sequence[bytes] = (),
-    ) -> None:
-        """Keep the rows until the session hands them out."""
-        for line, metric, row in entries:
-            self.entries.setdefault(line, {})[metric] = row

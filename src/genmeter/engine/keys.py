@@ -52,6 +52,10 @@ def decoder_version(modality: Modality) -> str:
         from genmeter.assets.audio import version
 
         return version()
+    if modality == "video":
+        from genmeter.assets.video import version as video_version
+
+        return video_version()
     return "none"
 
 

@@ -77,7 +77,11 @@ class EncoderPool:
             return
         try:
             # What has no weights is no network, and need not wait for torch.
-            with device.torch_settings(self.precision, needed=bool(self.catalog.encoders[index].entry.sources)):
+            network = bool(self.catalog.encoders[index].entry.sources)
+            with (
+                device.torch_settings(self.precision, needed=network),
+                device.own_random_numbers(self.place, needed=network),
+            ):
                 self._encoders[index].load(self.place, self.precision)
         except GenmeterError as error:
             self._failed[index] = error
@@ -145,6 +149,7 @@ class EncoderPool:
     def _cpu(self, index: int) -> Encoder:
         if index not in self._on_cpu:
             encoder = self._create(index)
-            encoder.load("cpu", self.precision)
+            with device.own_random_numbers("cpu", needed=bool(self.catalog.encoders[index].entry.sources)):
+                encoder.load("cpu", self.precision)
             self._on_cpu[index] = encoder
         return self._on_cpu[index]

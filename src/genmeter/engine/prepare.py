@@ -25,8 +25,9 @@ from genmeter.assets.workers import DecodePool
 from genmeter.config import Policy, RunConfig
 from genmeter.contract import Decoding, Encoder, Feature, Media, MediaEncoder, Modality, PairEncoder, Prepared
 from genmeter.engine.catalog import Catalog
-from genmeter.engine.journal import Stamp, file_time
 from genmeter.engine.keys import text_digest, unit_key, view_id
+from genmeter.engine.ledger import Stamp, file_time
+from genmeter.engine.pace import Pace
 from genmeter.engine.plan import Task, Window
 from genmeter.errors import GenmeterError
 
@@ -43,6 +44,8 @@ class Known(NamedTuple):
     # The place in the batch plan of a unit that an interrupted process encoded; empty for one from a store.
     bucket: str = ""
     nbytes: int = 0
+    # It comes from the shared cache, and the run holds no copy of it.
+    lent: bool = False
 
 
 class Fresh(NamedTuple):
@@ -89,6 +92,7 @@ class Preparer:
         self.resolver, self.policy, self.workers = resolver, policy, workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="genmeter-decode")
         self.decoders = DecodePool(policy, workers)
+        self.pace = Pace(workers)
 
     @classmethod
     def of(cls, config: RunConfig, roots: Sequence[Path]) -> Preparer:
@@ -133,7 +137,7 @@ class Preparer:
             while waiting or position < len(window.tasks):
                 while (
                     position < len(window.tasks)
-                    and len(waiting) < 2 * self.workers + 1
+                    and len(waiting) < self.pace.chunks
                     and (not waiting or ahead.bytes < _AHEAD_BYTES)
                 ):
                     tasks: Sequence[Task] = window.tasks[position : position + chunk]
@@ -147,6 +151,7 @@ class Preparer:
                     rest = tasks[len(results) :]
                     waiting.appendleft((rest, self._submit(work, rest, ahead)))
                 chunk = _next_chunk(results)
+                self.pace.note(len(results), _bytes(results), sum(done.seconds for done in results))
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -159,7 +164,7 @@ class Preparer:
             yield done
 
     def _submit(self, work: _Work, tasks: Sequence[Task], ahead: _Ahead) -> Future[list[Done]]:
-        future = self._pool.submit(work.run, tasks)
+        future = self._pool.submit(work.run_in_turn if self.pace.in_turn else work.run, tasks)
         future.add_done_callback(ahead.give)
         return future
 
@@ -175,6 +180,11 @@ def _next_chunk(results: Sequence[Done]) -> int:
         return 1
     largest = max(done.nbytes for done in results)
     return max(1, min(16, _CHUNK_BYTES // 8 // max(largest, 1)))
+
+
+def _bytes(results: Sequence[Done]) -> int:
+    """Bytes that were read from files, and what was made of them."""
+    return sum(done.nbytes + sum(stamp.size for stamp in done.stamps.values()) for done in results)
 
 
 class _Ahead:
@@ -247,7 +257,14 @@ class _Work:
         self.resolver, self.policy, self.decoders = preparer.resolver, preparer.policy, preparer.decoders
         self.window, self.catalog, self.encoders = window, catalog, encoders
         self.lookup, self.shared = lookup, shared
+        self.films = any(view.modality == "video" for view in catalog.views)
         self._decodings: dict[tuple[int, int], tuple[str, Decoding]] = {}
+        self._turn = threading.Lock()
+
+    def run_in_turn(self, tasks: Sequence[Task]) -> list[Done]:
+        """Like :meth:`run`, but one thread at a time."""
+        with self._turn:
+            return self.run(tasks)
 
     def run(self, tasks: Sequence[Task]) -> list[Done]:
         results: list[Done] = []
@@ -368,10 +385,11 @@ class _Files:
             raise known
         location = None
         try:
-            location = self._work.resolver.resolve(self._work.window.assets[source].value)
+            value, folders = self._work.window.assets[source].value, self._is_video(source)
+            location = self._work.resolver.resolve(value, folders=folders)
             blob = load(location, self._work.policy)
-            self._note(location, blob)
             self._work.shared.refuse_other(source, blob.digest)
+            self._note(location, blob)
         except GenmeterError as error:
             self._note_unread(location, error.code)
             self.digests[source] = named = error.with_asset(self.name(source))
@@ -406,6 +424,13 @@ class _Files:
                 asked[name] = request
         return dict(zip(asked, self._work.decoders.decode(blob, modality, list(asked.values())), strict=True))
 
+    def _is_video(self, source: int) -> bool:
+        """Whether an asset is wanted as a video, which a folder of frames may be."""
+        if not self._work.films:
+            return False
+        units = (self._work.window.units[index] for index in self._units)
+        return any(source in unit.sources and self._modality(unit.view) == "video" for unit in units)
+
     def _modality(self, view: int) -> Modality:
         return self._work.catalog.views[view].modality
 
@@ -429,6 +454,8 @@ class _Files:
     def _note(self, location: Location, blob: Blob) -> None:
         if location.path is not None and blob.mtime_ns is not None:
             self.stamps[location.path] = Stamp(blob.size, file_time(blob.mtime_ns), blob.digest)
+        for path, size, mtime_ns, digest in blob.files:
+            self.stamps[path] = Stamp(size, file_time(mtime_ns), digest)
 
     def _note_unread(self, location: Location | None, code: str) -> None:
         """What was found of a file that a later process need only look at again if it is another one then."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from genmeter.contract import Json, SampleMetric, Score, Unscored
-from genmeter.engine.journal import Entry
+from genmeter.engine.ledger import Entry
 from genmeter.engine.plan import Cell
 from genmeter.errors import GenmeterError
 from genmeter.registry import Variant

@@ -23,7 +23,8 @@ from genmeter.engine.device import DeviceLostError, device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation, lacking_defaults
 from genmeter.engine.features import Features
 from genmeter.engine.gather import LostFeaturesError
-from genmeter.engine.journal import Journal, LineNote, Stamp, file_time
+from genmeter.engine.journal import Journal
+from genmeter.engine.ledger import LineNote, Stamp, file_time
 from genmeter.engine.linefacts import LineFacts
 from genmeter.engine.plan import PlanOptions, Task, Window, plan, requested_metrics
 from genmeter.engine.pool import EncoderPool
@@ -44,6 +45,7 @@ _WINDOW_LINES = 4096
 _WINDOW_BYTES = 64 << 20
 # In the journal: first line of the last window that was begun; its features are not sealed yet, or were the last to be.
 _OPEN = "open"
+_ATTEMPTS = 4  # at reading the features of sets
 _SCRATCH = "scratch"  # under features/: sets too large for memory, while they are computed
 # What a sample that was not read from a line counts for.
 _LINE_BYTES = 2_000
@@ -119,9 +121,7 @@ class Encoded(NamedTuple):
 
 
 @contextlib.contextmanager
-def encoded(
-    source: Source, folder: Path, config: RunConfig, *, observer: Observer | None = None
-) -> Iterator[Encoded]:
+def encoded(source: Source, folder: Path, config: RunConfig, *, observer: Observer | None = None) -> Iterator[Encoded]:
     """Encode an input into a run directory, as :func:`execute` does, and look at what is there.
 
     Args:
@@ -185,12 +185,15 @@ class _Run:
     def execute(self, command: str) -> Finished:
         created, began = time.time(), time.monotonic()
         settings, tally = self.encode()
-        try:
-            outcomes = self._sets()
-        except LostFeaturesError as lost:
-            self._encode_again(lost.lines)
-            tally = self._score()
-            outcomes = self._sets()
+        for attempt in range(_ATTEMPTS):  # damage may show on one side of a set after the other
+            try:
+                outcomes = self._sets()
+                break
+            except LostFeaturesError as lost:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._encode_again(lost.lines)
+                tally = self._score()
         run = describe_run(
             self.source, self.config, self.catalog, self.place, settings, self.journal.snapshots(), tally
         )
@@ -284,6 +287,7 @@ class _Run:
                 for lines in windows(self.source):
                     self._window(lines, runner, features, tally, watch)
                 watch.finished()
+                self.journal.acquit()
             except DeviceLostError:
                 raise  # its batch may be what the device failed at
             except BaseException:

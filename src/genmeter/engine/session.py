@@ -17,7 +17,7 @@ from genmeter.engine.core import Tally, WindowRunner
 from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation
 from genmeter.engine.features import Features
-from genmeter.engine.journal import MemoryLedger
+from genmeter.engine.ledger import MemoryLedger
 from genmeter.engine.plan import PlanOptions, plan
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Preparer

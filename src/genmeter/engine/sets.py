@@ -181,6 +181,8 @@ class _Parts:
         stored: Rows | Moments | None,
     ) -> None:
         self._scratch, self._facts, self._stored = scratch, facts, stored
+        if isinstance(stored, Rows):
+            self._stored = stored._replace(clusters=_numbers(stored.digests))
         self.predictions: Gathered = gather_predictions(journal, store, variant.name, scratch)
         self.references: References = gather_references(journal, store, variant.name, scratch)
         self._own = first_of_line(self.references, self.predictions.lines)
@@ -256,7 +258,7 @@ class _Parts:
 
     def _clusters(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Labels of the files of both sides; None where nothing but the files themselves says what goes together."""
-        if self._facts is None or self._stored is not None:
+        if self._facts is None:
             return None
         lines = self._facts.clusters(self.predictions.lines)
         mentions = self._facts.clusters(self.references.line)

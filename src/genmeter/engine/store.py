@@ -240,15 +240,15 @@ class _Block(NamedTuple):
 class _Shard:
     """An open shard. Rows are read and checked one by one.
 
-    They are read rather than mapped: of a file that was cut, or that another machine removed from a shared disk, reading
-    fails with an error, and touching a mapped page kills the process.
+    They are read rather than mapped: of a file that was cut, or that another machine removed from a shared disk,
+    reading fails with an error, and touching a mapped page kills the process.
 
     Raises:
         ValueError: The file is no shard, or not a whole one.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = open(path, "rb", buffering=0)
+        self._file = open(path, "rb", buffering=0)  # noqa: SIM115, closed by close()
         try:
             self._blocks = _layout(self._file)
             self.keys = self._whole("keys")

@@ -51,7 +51,7 @@ class Watch:
 
     def line(self, line: int | None) -> None:
         """One line is about to be read alone, or has been (None)."""
-        if line is None and self._reading is not None and str(self._reading) in self._deaths:
+        if line is None and self._reading not in self.given_up and str(self._reading) in self._deaths:
             self._count(self._reading, 0)
         self._reading = line
         self._mark(line)
@@ -73,7 +73,7 @@ class Watch:
     def _mark(self, line: int | None) -> None:
         self._journal.set_meta(_MARK, {"crashes": self._crashes, "line": line})
 
-    def _count(self, line: int, deaths: int) -> None:
+    def _count(self, line: int | None, deaths: int) -> None:
         if deaths:
             self._deaths[str(line)] = deaths
         else:

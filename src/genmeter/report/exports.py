@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from genmeter.report.text import clean, direction, format_mean, format_value, scored_of
+from genmeter.report.text import clean, direction, format_mean, format_sets, format_value, scored_of
 
 COLUMNS = (
     "run",
@@ -95,7 +95,7 @@ def latex(summaries: Sequence[Mapping[str, Any]]) -> str:
 
 def _value(metric: Mapping[str, Any]) -> str:
     if metric.get("scope") == "set":
-        return format_value(metric.get("score"))
+        return format_value(metric.get("score")) or format_sets(metric)
     return format_mean(metric.get("mean"), metric.get("interval95"))
 
 

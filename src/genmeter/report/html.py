@@ -21,6 +21,7 @@ from genmeter.report.text import (
     format_frames,
     format_mean,
     format_range,
+    format_sets,
     format_value,
     metric_title,
     scored_of,
@@ -116,7 +117,9 @@ def _metric(name: str, gathered: Gathered, thumbs: Thumbnails | None) -> dict[st
     values = gathered.values.get(name)
     is_set = metric["scope"] == "set"
     n = metric["n"]
-    value = format_value(metric.get("score")) if is_set else format_mean(metric.get("mean"), metric.get("interval95"))
+    value = format_mean(metric.get("mean"), metric.get("interval95"))
+    if is_set:
+        value = format_value(metric.get("score")) or format_sets(metric)
     chart = None
     if values is not None and len(values):
         mean, interval = (None, None) if is_set else (metric["mean"], metric["interval95"])

@@ -14,6 +14,7 @@ from genmeter.report.text import (
     format_frames,
     format_mean,
     format_range,
+    format_sets,
     format_value,
     metric_title,
     scored_of,
@@ -170,7 +171,7 @@ class _Printer:
         if metric.get("scope") != "set":
             text = format_mean(metric.get("mean"), metric.get("interval95"))
         else:
-            text = _set_text(metric) or _each_set(metric)
+            text = _set_text(metric) or format_sets(metric, "\n", _MAX_GROUPS)
         return "\n".join(part for part in (text or "no score", format_frames(metric.get("frames"))) if part)
 
     def _explain(self) -> None:
@@ -307,13 +308,6 @@ def _set_text(found: Mapping[str, Any]) -> str:
     if detail.get("n_prediction") is not None and detail.get("n_reference") is not None:
         lines.append(f"N {detail['n_prediction']:,} and {detail['n_reference']:,}")
     return "\n".join(lines)
-
-
-def _each_set(metric: Mapping[str, Any]) -> str:
-    """The values of several sets, which are never pooled in silence; the table of groups says more."""
-    found = metric.get("sets") or {}
-    lines = [f"{clean(name, 24)} {format_value(each.get('score'))}" for name, each in list(found.items())[:_MAX_GROUPS]]
-    return "\n".join(lines + ["..."] * (len(found) > _MAX_GROUPS))
 
 
 def _fold(text: str) -> str:

@@ -56,6 +56,13 @@ def format_value(value: float | None) -> str:
     return "" if value is None else f"{value:.{decimals(value, None)}f}"
 
 
+def format_sets(metric: Mapping[str, Any], separator: str = ", ", most: int = 4) -> str:
+    """The value of each set of a metric that has several, which are never pooled: ``core 41.2, extra 68.0``."""
+    found = list((metric.get("sets") or {}).items())
+    parts = [f"{clean(name, 24)} {format_value(each.get('score'))}" for name, each in found[:most]]
+    return separator.join(parts + ["..."] * (len(found) > most))
+
+
 def half_width(mean: float, interval: Any) -> float | None:
     """Half of a symmetric interval; ``None`` where there is none."""
     if not isinstance(interval, (list, tuple)) or len(interval) != 2 or None in interval:

@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 from genmeter.contract import Modality
 from genmeter.errors import GenmeterError
 from genmeter.schema.fragments import json_name, read_content, read_part
-from genmeter.schema.media import is_sound, kind_of_value, names_media
+from genmeter.schema.media import is_sound, kind_of_uri, kind_of_value, names_media
 from genmeter.schema.models import validate_sample
 from genmeter.schema.paths import ShortForm
-from genmeter.schema.quick import surely_valid
+from genmeter.schema.quick import is_text, surely_valid
 
 _SHORT_KEYS = ("output", "prompt", "reference", "input")
 _PROMPT_KEYS = ("prompt", "text", "question", "query")
@@ -29,6 +29,8 @@ _NEARLY = {
     "ground_truth": "reference",
     "caption": "prompt",
 }
+# A sample that is built from these alone holds nothing that somebody else wrote but texts and places of assets.
+_BUILT_FROM = frozenset({"id", *_SHORT_KEYS})
 _TAKEN = frozenset({"id", "output", "reference", "input", "references", "predict_result", "messages"})
 _MOST_ISSUES = 3
 
@@ -67,10 +69,12 @@ def read_form(record: dict[str, Any], *, check: bool = True) -> Form:
     if "messages" in inner or "predict_result" in inner:
         filled = _filled(inner)
         return Form(_checked(filled) if check else filled, path, "record" if path else "sample")
-    if not any(key in inner for key in _SHORT_KEYS):
+    if inner.keys().isdisjoint(_SHORT_KEYS):
         raise GenmeterError("bad_sample", _not_a_sample(inner), _hint(inner))
     short = _from_short(inner)
-    return Form(_checked_short(short) if check else short, path, "record" if path else "short")
+    if check and not (inner.keys() <= _BUILT_FROM and _whole_texts(short)):
+        short = _checked_short(short)
+    return Form(short, path, "record" if path else "short")
 
 
 def sample_path(record: dict[str, Any]) -> tuple[str, ...]:
@@ -107,6 +111,16 @@ def _checked(sample: dict[str, Any]) -> dict[str, Any]:
         more = f"; and {len(issues) - _MOST_ISSUES} more" if len(issues) > _MOST_ISSUES else ""
         raise GenmeterError("bad_sample", "; ".join(issues[:_MOST_ISSUES]) + more)
     return sample
+
+
+def _whole_texts(sample: ShortForm) -> bool:
+    """Whether its texts are texts to the models: all there is to be checked in a sample that was built here alone."""
+    for message in sample["messages"]:
+        for fragment in message["content"]:
+            if "text" in fragment and not is_text(fragment["text"]):
+                return False
+    identity = sample["id"]
+    return identity is None or (identity != "" and is_text(identity))
 
 
 def _checked_short(sample: ShortForm) -> ShortForm:
@@ -171,19 +185,19 @@ def _from_short(record: dict[str, Any]) -> ShortForm:
 
 
 def _identity(value: Any) -> str | None:
-    if value is None:
-        return None
+    if value is None or isinstance(value, str):
+        return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    if not isinstance(value, str):
-        raise GenmeterError("bad_sample", f"id: expected a string or a whole number, found {json_name(value)}")
-    return value
+    raise GenmeterError("bad_sample", f"id: expected a string or a whole number, found {json_name(value)}")
 
 
 def _items(record: dict[str, Any], key: str) -> list[tuple[Any, str]]:
     value = record.get(key)
     if value is None:
         return []
+    if type(value) is str:
+        return [(value, key)]
     if isinstance(value, (list, tuple)) and not is_sound(value):
         return [(item, f"{key}[{i}]") for i, item in enumerate(value) if item is not None]
     return [(value, key)]
@@ -195,6 +209,9 @@ def _payload(value: Any) -> Any:
 
 def _fragment(value: Any, kind: str, name: str) -> dict[str, Any]:
     """One asset of the short form in the standard's shape; a fragment is taken as it is."""
+    if type(value) is str:
+        field = f"{kind_of_uri(value) or kind}_url"
+        return {"type": field, field: {"url": value}}
     part = read_part(value) if isinstance(value, dict) else None
     if part is not None and part.kind not in ("bad", "text"):
         value = part.value

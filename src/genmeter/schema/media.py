@@ -40,6 +40,8 @@ def kind_of_name(name: str) -> Modality | None:
 
 def kind_of_uri(uri: str) -> Modality | None:
     """The media kind of a path or URI by its suffix or, in a data: URI, its MIME type; ``None`` if unknown."""
+    if ":" not in uri:
+        return kind_of_name(uri)
     scheme = scheme_of(uri)
     if scheme == "data":
         family = uri[5:40].lstrip().partition("/")[0].lower()

@@ -32,8 +32,8 @@ def _fields(record: dict[str, Any], known: Mapping[str, Callable[[Any], bool]]) 
     return True
 
 
-def _text(value: Any) -> bool:
-    # What is not ASCII may hold a lone surrogate, which is no text to the models.
+def is_text(value: Any) -> bool:
+    """Whether a value is a string that the models take for one: no subclass, no lone surrogates."""
     return type(value) is str and (value.isascii() or _whole(value))
 
 
@@ -46,7 +46,7 @@ def _whole(text: str) -> bool:
 
 
 def _text_or_none(value: Any) -> bool:
-    return value is None or _text(value)
+    return value is None or is_text(value)
 
 
 def _none(value: Any) -> bool:
@@ -57,8 +57,12 @@ def _anything(value: Any) -> bool:
     return True
 
 
+def _number(value: Any) -> bool:
+    return value is None or type(value) is int or type(value) is float
+
+
 def _label(value: Any) -> bool:
-    return value is None or _text(value) or type(value) is float
+    return _number(value) or is_text(value)
 
 
 def _index(value: Any) -> bool:
@@ -77,11 +81,12 @@ def _fragment(value: Any) -> bool:
     if type(value) is not dict:
         return _text_or_none(value)
     name = value.get("type")
-    if name == "text":
-        return "text" in value and _text_or_none(value["text"]) and _fields(value, {})
-    if type(name) is str and name in _URLS:
-        payload = value.get(name)
-        return (_text(payload) or _object(payload)) and _fields(value, {})
+    if type(name) is str:
+        if name == "text":
+            return "text" in value and _text_or_none(value["text"]) and _fields(value, {})
+        if name in _URLS:
+            payload = value.get(name)
+            return (is_text(payload) or _object(payload)) and _fields(value, {})
     return _fields(value, {})
 
 
@@ -120,7 +125,7 @@ def _eval_config(value: Any) -> bool:
 
 
 _MESSAGE: Mapping[str, Callable[[Any], bool]] = {
-    "role": _text,
+    "role": is_text,
     "content": _content,
     "tool_calls": _list_or_none,
     "tool_call_id": _text_or_none,
@@ -132,12 +137,12 @@ _PREDICTION: Mapping[str, Callable[[Any], bool]] = {
     "message": lambda value: value is None or _message(value),
     "raw_response": _anything,
     "usage": _object,
-    "latency_ms": lambda value: value is None or type(value) is float or type(value) is int,
+    "latency_ms": _number,
 }
 # Fields that few samples of generated media have are left to the models.
 _SAMPLE: Mapping[str, Callable[[Any], bool]] = {
-    "schema_version": _text,
-    "id": _text,
+    "schema_version": is_text,
+    "id": is_text,
     "messages": _messages,
     "task_type": _text_or_none,
     "options": _none,

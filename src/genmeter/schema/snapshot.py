@@ -36,7 +36,11 @@ def snapshot_record(sample: dict[str, Any], digest_of: Callable[[Any], str]) -> 
     Raises:
         ValueError: If a field holds what JSON has no form for.
     """
-    data: dict[str, Any] = {key: sample[key] for key in _FIELDS if sample.get(key) not in (None, [], {}, "")}
+    data: dict[str, Any] = {}
+    for key in _FIELDS:
+        value = sample.get(key)
+        if value is not None and (value or not isinstance(value, (list, dict, str))):
+            data[key] = value
     known: dict[str, str] = {}
     media = output_modality(sample)
 
@@ -66,8 +70,8 @@ def snapshot_record(sample: dict[str, Any], digest_of: Callable[[Any], str]) -> 
     return canonical(data)
 
 
-# What :func:`snapshot_record` returns, in pieces; between them stands, for each digest that is not known yet, the position
-# in :func:`snapshot_uris` of what it is of. A plain tuple, which the garbage collector need not look at.
+# What :func:`snapshot_record` returns, in pieces. Between them stands, for each digest that is not known yet, the
+# position in :func:`snapshot_uris` of what it is of. A plain tuple, which the garbage collector need not look at.
 Outline: TypeAlias = tuple[bytes | int, ...]
 
 

@@ -18,7 +18,7 @@ def to_input(frames: np.ndarray, low: np.ndarray, share: np.ndarray, out: torch.
         out: (T, 224, 224, 3) float32, contiguous; filled with values in [-1, 1].
     """
     count, height, width, _ = frames.shape
-    rows = torch.from_numpy(frames.reshape(count, height, width * 3)).to(out.device)
+    rows = frames.reshape(count, height, width * 3)
     flat = out.view(count, SIDE, SIDE * 3)
     channel = torch.arange(3, dtype=torch.int32, device=out.device)
     top = torch.from_numpy(low[0]).to(out.device)
@@ -31,7 +31,9 @@ def to_input(frames: np.ndarray, low: np.ndarray, share: np.ndarray, out: torch.
     # On a CPU frame by frame, which stays within its caches.
     step = 1 if out.device.type == "cpu" else count
     for start in range(0, count, step):
-        x = rows[start : start + step].float()
+        # Copied by numpy, since torch warns of arrays that it cannot write to.
+        values = rows[start : start + step].astype(np.float32 if step == 1 else np.uint8)
+        x = torch.from_numpy(values).to(out.device).float()
         near = x.index_select(1, top)
         y = x.index_select(1, bottom).sub_(near).mul_(down).add_(near).div_(127.5).sub_(1).view(-1, width * 3)
         near = y.index_select(1, left)
