@@ -11,7 +11,16 @@ import importlib
 
 from common import machine, save, table
 
-BENCHMARKS = ("lpips_pairs", "engine", "decode_audio", "decode_video", "clap_audio", "i3d_video", "frechet")
+BENCHMARKS = (
+    "lpips_pairs",
+    "engine",
+    "decode_audio",
+    "decode_video",
+    "clap_audio",
+    "i3d_video",
+    "video_memory",
+    "frechet",
+)
 
 
 def main() -> None:

@@ -292,7 +292,7 @@ class Encoder(Protocol):
 
 @runtime_checkable
 class MediaEncoder(Protocol):
-    """An encoder that wants only part of a clip, or audio at a rate of its own, so that no more than that is decoded."""
+    """An encoder that wants part of a clip, or audio at a rate of its own, so that no more than that is decoded."""
 
     def decoding(self, view: View) -> Decoding:
         """What decoding has to deliver for a view: ``rate`` for audio, which frames for video."""

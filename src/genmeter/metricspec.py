@@ -99,8 +99,8 @@ class ParameterSpec:
 class NeedSpec:
     """A need as metric.toml states it: its view holds constants and the names of the parameters that go into it.
 
-    ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`; ``also_view`` and ``also_view_parameters`` are
-    what the view holds besides where a modality of ``also`` is read.
+    ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`; ``also_view`` and ``also_view_parameters``
+    are what the view holds besides where a modality of ``also`` is read.
     """
 
     name: str

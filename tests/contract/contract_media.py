@@ -73,12 +73,14 @@ def _sound(rng: np.random.Generator, shape: int, index: int) -> tuple[np.ndarray
 
 
 def _clip(rng: np.random.Generator, shape: int, index: int) -> np.ndarray:
-    """Coarse noise that moves across the picture; 18 or 19 frames, as many as its reference has."""
+    """Coarse noise that moves across the picture and fades; 18 or 19 frames, as many as its reference has."""
     height, width = (48, 64) if shape else (56, 56)
     coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
     still = np.kron(coarse, np.ones((8, 8, 1), np.uint8))
     step = 1 + index % 3
-    return np.stack([np.roll(still, step * number, axis=1) for number in range(18 + shape)])
+    fading = 0.01 * (1 + index % 4)
+    frames = [np.roll(still, step * number, axis=1) * (1 - fading * number) for number in range(18 + shape)]
+    return np.stack(frames).astype(np.uint8)
 
 
 # --- files ----------------------------------------------------------------------------------------------------------

@@ -113,11 +113,11 @@ def test_variants_of_one_network_share_one_decoding_and_one_encoding(folder, tab
 
 
 def test_two_networks_share_the_decoding(folder, table, monkeypatch):
-    from genmeter.engine import prepare
+    from genmeter.engine import files
 
     decoded = []
-    real = prepare.decode
-    monkeypatch.setattr(prepare, "decode", lambda blob, *rest: decoded.append(1) or real(blob, *rest))
+    real = files.decode
+    monkeypatch.setattr(files, "decode", lambda blob, *rest: decoded.append(1) or real(blob, *rest))
     names = ["clipscore", "clipscore@openai-vit-l-14/cosine"]
     result = run(folder, [{"id": "1", "prompt": "a cat", "output": "10.png"}], names)
     assert len(decoded) == 1

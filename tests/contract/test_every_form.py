@@ -60,13 +60,21 @@ def test_path_file_uri_and_data_uri(case, lab):
 @parametrize(scope="sample")
 def test_bytes_and_objects_in_memory(case, lab):
     skip_text(case)
-    path = lab.path.parent / media.name(case.modality, "out", 0)
+    content = media.draw(case.modality, "out", 0)
+    path = lab.path.parent / f"memory.{TWINS[case.modality][0]}"
+    if not path.exists():
+        media.write(path, case.modality, content)
     data = path.read_bytes()
     forms = [path.name, path, data, bytearray(data), memoryview(data)]
     if case.modality == "image":
-        pixels = media.draw("image", "out", 0)
-        opaque = np.dstack([pixels, np.full(pixels.shape[:2], 255, np.uint8)])
-        forms += [pixels, np.asfortranarray(pixels), opaque, Image.fromarray(pixels), Image.open(path)]
+        opaque = np.dstack([content, np.full(content.shape[:2], 255, np.uint8)])
+        forms += [content, np.asfortranarray(content), opaque, Image.fromarray(content), Image.open(path)]
+    elif case.modality == "audio":
+        samples, rate = content
+        mono = (samples[:, 0] / np.float32(32768)).astype(np.float32)
+        forms += [(mono, rate), (samples, rate), (samples[:, 0], rate)]
+    else:
+        forms += [content, np.asfortranarray(content)]
     lines = [media.sample(case.modality, 0, identity=f"f{i}", outputs=[form]) for i, form in enumerate(forms)]
     results = lab.engine(lines, batch_size=1)
     assert [result.errors.get(case.metric) for result in results] == [None] * len(forms)

@@ -47,7 +47,7 @@ def test_a_source_says_at_the_end_of_a_pass_that_it_is_another_one(grey_set: Any
     assert [line.sample["id"] for line in source if line.sample] == ["s0", "s1", "s2"]
     rewrite(path, change)
     for known in (None, lambda index: True):
-        with pytest.raises(InputChanged, match="changed while it was being scored.*--fresh"):
+        with pytest.raises(InputChanged, match=r"changed while it was being scored.*--fresh"):
             list(source.lines(known))
 
 
@@ -55,7 +55,7 @@ def test_known_lines_are_not_checked_again(grey_set: Any, monkeypatch: pytest.Mo
     from genmeter.schema import forms
 
     path = grey_set([10, 20, 30])
-    rewrite(path, lambda lines: lines[2].update(prompt=3))
+    rewrite(path, lambda lines: [line.update(metadata={"by": "hand"}) for line in lines] + [lines[2].update(prompt=3)])
     source = open_source([path])
     first = list(source)
     checked: list[str] = []

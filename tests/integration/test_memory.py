@@ -177,12 +177,12 @@ def test_a_million_lines(job, lines_of, tmp_path):
 @pytest.mark.parametrize("side", [128, pytest.param(512, marks=pytest.mark.slow)])
 def test_many_pairs_take_no_more_than_a_few(job, pairs_of, tmp_path, side):
     few, many = (job("score", pairs_of(count, side), "lpips", tmp_path / f"run{count}")["peak"] for count in (50, 300))
-    assert many <= few * 1.1
+    assert many <= few * 1.2
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("count", [300, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_engines_leave_nothing_behind(job, lines_of, count):
-    is_flat(job("open_engines", lines_of(100), count, timeout=900)["points"])
+    is_flat(job("open_engines", lines_of(100), count, timeout=1700)["points"])
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(5000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])

@@ -57,9 +57,7 @@ def test_features_are_written_once_a_run(grey_set: Any, tmp_path: Path, small_wi
         assert (tmp_path / "second" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
 
 
-def test_the_size_of_a_window_changes_no_score(
-    grey_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_a_window_changes_no_score(grey_set: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = grey_set(list(range(0, 200, 9)))
     rows = []
     for size in (1, 4, 4096):

@@ -17,7 +17,7 @@ from PIL import Image
 
 import genmeter
 from genmeter.contract import Feature, Prepared, Score, SetScore, Unscored
-from genmeter.engine import batching, device, prepare
+from genmeter.engine import batching, device, files
 from genmeter.engine.core import StoppedEarly
 from genmeter.errors import CODES, GenmeterError
 
@@ -335,17 +335,17 @@ def test_an_encoder_that_prepares_nothing(score, monkeypatch, prepared):
     ("error", "code"), [(RuntimeError, "internal"), (SystemExit, "internal"), (MemoryError, "out_of_memory")]
 )
 def test_a_decoder_that_takes_its_thread_down(score, monkeypatch, error, code):
-    right = prepare.decode
+    right = files.decode
 
     def decode(blob, modality, policy):
         media = right(blob, modality, policy)
         return fail(error("broken")) if media.pixels[0, 0, 0] == LEVELS[BAD] else media
 
-    monkeypatch.setattr(prepare, "decode", decode)
+    monkeypatch.setattr(files, "decode", decode)
     found = score(ALL)
     assert found.one_bad(code)["message"]
     assert list(found.errors("fake_pair")) == [BAD]
-    monkeypatch.setattr(prepare, "decode", right)
+    monkeypatch.setattr(files, "decode", right)
     assert score(ALL).scores() == LEVELS
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from genmeter.errors import GenmeterError
 from genmeter.schema.forms import read_form
 from genmeter.schema.models import Sample, validate_sample
 from genmeter.schema.quick import surely_valid
@@ -115,3 +116,17 @@ def test_many_changes_at_once() -> None:
             said += 1
             assert validate_sample(sample) == []
     assert said > 200
+
+
+@pytest.mark.parametrize("key", ["id", "prompt", "output", "reference", "input"])
+def test_a_short_record_that_is_accepted_makes_a_sample_that_the_models_accept(key: str) -> None:
+    record: dict[str, Any] = {"id": "a", "prompt": "p", "output": "o.png", "reference": ["r.png"], "input": "i.png"}
+    accepted = 0
+    for odd in [*ODD, *([one, "two"] for one in ODD)]:
+        try:
+            sample = read_form({**record, key: odd}).sample
+        except GenmeterError:
+            continue
+        accepted += 1
+        assert validate_sample({**sample, "id": sample["id"] if sample["id"] is not None else "-"}) == [], odd
+    assert accepted > 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import sys
 from typing import Annotated, Any
@@ -104,6 +105,8 @@ def main() -> None:
             + ("" if known else "; if it ends here again, please report it (GENMETER_DEBUG=1 shows where)")
         )
         sys.exit(3)
+    finally:
+        gc.freeze()  # at its end the interpreter would look through all of torch for garbage, a third of a second long
 
 
 def _interrupted() -> int:

@@ -218,7 +218,9 @@ class WindowRunner:
                 if isinstance(result, Feature) and item.prepared is not None:
                     encoded.append(Encoded(item.key, fingerprint, result, batch.bucket, item.prepared.nbytes))
             self.tally.encoded += len(encoded)
-            self.tally.seconds["encode"] += time.perf_counter() - began
+            seconds = time.perf_counter() - began
+            self.tally.seconds["encode"] += seconds
+            self.preparer.pace.encoded(seconds)
             self._commit(state, encoded, keys)
             self.begun = []
             began = time.perf_counter()

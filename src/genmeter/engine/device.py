@@ -125,7 +125,10 @@ def _switches(torch: Any) -> list[tuple[Any, str, Any, Any]]:
     """Global switches of torch: where they are, their name, and their value in exact and in fast mode."""
     backends = torch.backends
     cudnn = backends.cudnn
-    switches = [(cudnn, "benchmark", False, True), (cudnn, "deterministic", True, False)]
+    switches: list[tuple[Any, str, Any, Any]] = [
+        (cudnn, "benchmark", False, True),
+        (cudnn, "deterministic", True, False),
+    ]
     if hasattr(backends.cuda.matmul, "fp32_precision"):
         # Each operation by itself: torch 2.9 refuses to read the older switches once a newer one has been set.
         gpu = (backends.cuda.matmul, cudnn.conv, cudnn.rnn)

@@ -6,7 +6,6 @@ together depends on the input alone; how far the workers run ahead is bounded in
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -18,15 +17,14 @@ from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from genmeter.assets.decode import decode
-from genmeter.assets.load import Blob, load
-from genmeter.assets.resolve import Location, Resolver, shorten
+from genmeter.assets.resolve import Resolver
 from genmeter.assets.workers import DecodePool
 from genmeter.config import Policy, RunConfig
-from genmeter.contract import Decoding, Encoder, Feature, Media, MediaEncoder, Modality, PairEncoder, Prepared
+from genmeter.contract import Decoding, Encoder, Feature, MediaEncoder, PairEncoder, Prepared
 from genmeter.engine.catalog import Catalog
+from genmeter.engine.files import Files
 from genmeter.engine.keys import text_digest, unit_key, view_id
-from genmeter.engine.ledger import Stamp, file_time
+from genmeter.engine.ledger import Stamp
 from genmeter.engine.pace import Pace
 from genmeter.engine.plan import Task, Window
 from genmeter.errors import GenmeterError
@@ -135,9 +133,16 @@ class Preparer:
         position, chunk = 0, 1
         try:
             while waiting or position < len(window.tasks):
+                if self.pace.by_caller and not waiting:
+                    results = work.run(window.tasks[position : position + chunk])
+                    position += len(results)
+                    yield from results
+                    chunk = self._next_chunk(results)
+                    continue
                 while (
                     position < len(window.tasks)
                     and len(waiting) < self.pace.chunks
+                    and not (waiting and self.pace.by_caller)
                     and (not waiting or ahead.bytes < _AHEAD_BYTES)
                 ):
                     tasks: Sequence[Task] = window.tasks[position : position + chunk]
@@ -150,8 +155,7 @@ class Preparer:
                 if len(results) < len(tasks):  # a chunk stops early when its media turn out large
                     rest = tasks[len(results) :]
                     waiting.appendleft((rest, self._submit(work, rest, ahead)))
-                chunk = _next_chunk(results)
-                self.pace.note(len(results), _bytes(results), sum(done.seconds for done in results))
+                chunk = self._next_chunk(results)
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -162,6 +166,10 @@ class Preparer:
             [done] = self._pool.submit(work.run, [task]).result()
             alone(None)
             yield done
+
+    def _next_chunk(self, results: Sequence[Done]) -> int:
+        self.pace.note(len(results), _bytes(results), sum(done.seconds for done in results))
+        return _largest_chunk(results)
 
     def _submit(self, work: _Work, tasks: Sequence[Task], ahead: _Ahead) -> Future[list[Done]]:
         future = self._pool.submit(work.run_in_turn if self.pace.in_turn else work.run, tasks)
@@ -174,7 +182,7 @@ def decode_workers(config: RunConfig) -> int:
     return config.workers or os.cpu_count() or 1
 
 
-def _next_chunk(results: Sequence[Done]) -> int:
+def _largest_chunk(results: Sequence[Done]) -> int:
     """Lines a worker takes at once: many when they are small, so that handing over costs little."""
     if not results:
         return 1
@@ -257,6 +265,7 @@ class _Work:
         self.resolver, self.policy, self.decoders = preparer.resolver, preparer.policy, preparer.decoders
         self.window, self.catalog, self.encoders = window, catalog, encoders
         self.lookup, self.shared = lookup, shared
+        self.refuse_other = shared.refuse_other
         self.films = any(view.modality == "video" for view in catalog.views)
         self._decodings: dict[tuple[int, int], tuple[str, Decoding]] = {}
         self._turn = threading.Lock()
@@ -279,14 +288,14 @@ class _Work:
 
     def _task(self, task: Task) -> Done:
         began = time.perf_counter()
-        files = _Files(self, task.units)
+        files = Files(self, task.units)
         units = {unit: self._outcome(unit, files) for unit in task.units}
         for asset in task.snapshot:
             files.digest_for_snapshot(asset)
         held = sum([item.prepared.nbytes for item in units.values() if isinstance(item, Fresh)])
         return Done(task.line, units, files.digests, files.stamps, time.perf_counter() - began, held)
 
-    def _outcome(self, index: int, files: _Files) -> Outcome:
+    def _outcome(self, index: int, files: Files) -> Outcome:
         unit = self.window.units[index]
         view = self.catalog.views[unit.view]
         try:
@@ -310,7 +319,7 @@ class _Work:
         except (Exception, SystemExit) as error:  # a fault of ours must cost one sample, not the run
             return GenmeterError("internal", f"preparing failed: {type(error).__name__}: {error}", "please report it")
 
-    def _part(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
+    def _part(self, source: int, encoder: int, view: int, files: Files) -> Prepared:
         lock = self.shared.lock(source)
         if lock is None:
             return self._view(source, encoder, view, files)
@@ -325,7 +334,7 @@ class _Work:
                     self.shared.put(digest, encoder, view, prepared)
         return prepared
 
-    def _view(self, source: int, encoder: int, view: int, files: _Files) -> Prepared:
+    def _view(self, source: int, encoder: int, view: int, files: Files) -> Prepared:
         use = self.catalog.views[view]
         media = self.window.texts[source] if use.modality == "text" else files.media(source, encoder, view)
         try:
@@ -353,117 +362,3 @@ def _checked(prepared: Prepared) -> Prepared:
         return prepared
     what = "no array" if isinstance(prepared, Prepared) else f"a {type(prepared).__name__}"
     raise GenmeterError("internal", f"the encoder prepared {what} where arrays were expected", "please report it")
-
-
-class _Files:
-    """The assets of one task, each read and hashed once; hash and decode see the same bytes."""
-
-    def __init__(self, work: _Work, units: Sequence[int]) -> None:
-        self._work, self._units = work, units
-        self._blobs: dict[int, Blob] = {}
-        self._media: dict[tuple[int, Modality], Mapping[str, Media | GenmeterError]] = {}
-        self.digests: dict[int, bytes | GenmeterError] = {}
-        self.stamps: dict[str, Stamp] = {}
-
-    def name(self, source: int) -> str:
-        """How the sample wrote the asset, short enough for a message."""
-        value = self._work.window.assets[source].value
-        return shorten(value) if isinstance(value, str) else f"<{type(value).__name__}>"
-
-    def source_digest(self, source: int, modality: Modality) -> bytes:
-        """SHA-256 of a text or of an asset's bytes."""
-        if modality == "text":
-            return text_digest(self._work.window.texts[source])
-        return self.blob(source).digest
-
-    def blob(self, source: int) -> Blob:
-        """An asset's bytes, read on first use; the error is kept and raised again."""
-        if source in self._blobs:
-            return self._blobs[source]
-        known = self.digests.get(source)
-        if isinstance(known, GenmeterError):
-            raise known
-        location = None
-        try:
-            value, folders = self._work.window.assets[source].value, self._is_video(source)
-            location = self._work.resolver.resolve(value, folders=folders)
-            blob = load(location, self._work.policy)
-            self._work.shared.refuse_other(source, blob.digest)
-            self._note(location, blob)
-        except GenmeterError as error:
-            self._note_unread(location, error.code)
-            self.digests[source] = named = error.with_asset(self.name(source))
-            raise named from None
-        self._blobs[source] = blob
-        self.digests[source] = blob.digest
-        return blob
-
-    def media(self, source: int, encoder: int, view: int) -> Media:
-        """The decoded asset as a view needs it; decoded once for all views of the task."""
-        modality = self._modality(view)
-        key = (source, modality)
-        if key not in self._media:
-            self._media[key] = self._decode(source, modality)
-        found = self._media[key][self._work.decoding(encoder, view)[0]]
-        if isinstance(found, GenmeterError):
-            raise found.with_asset(self.name(source))
-        return found
-
-    def _decode(self, source: int, modality: Modality) -> Mapping[str, Media | GenmeterError]:
-        """One decoding for everything that the task's units ask of an asset."""
-        blob = self.blob(source)
-        if modality == "image" and self._work.policy.isolate != "all":
-            try:
-                return {"{}": decode(blob, modality, self._work.policy)}
-            except GenmeterError as error:
-                return {"{}": error}
-        asked: dict[str, Decoding] = {}
-        for unit in (self._work.window.units[index] for index in self._units):
-            if unit.encoder >= 0 and source in unit.sources and self._modality(unit.view) == modality:
-                name, request = self._work.decoding(unit.encoder, unit.view)
-                asked[name] = request
-        return dict(zip(asked, self._work.decoders.decode(blob, modality, list(asked.values())), strict=True))
-
-    def _is_video(self, source: int) -> bool:
-        """Whether an asset is wanted as a video, which a folder of frames may be."""
-        if not self._work.films:
-            return False
-        units = (self._work.window.units[index] for index in self._units)
-        return any(source in unit.sources and self._modality(unit.view) == "video" for unit in units)
-
-    def _modality(self, view: int) -> Modality:
-        return self._work.catalog.views[view].modality
-
-    def digest_for_snapshot(self, source: int) -> None:
-        """Hash an asset that is not scored; remote ones are never fetched for that alone."""
-        if source in self.digests:
-            return
-        try:
-            location = self._work.resolver.resolve(self._work.window.assets[source].value)
-            if location.kind == "http":
-                self.digests[source] = GenmeterError("fetch_failed", "not fetched: only the snapshot names it")
-                return
-            blob = load(location, self._work.policy)
-            self._note(location, blob)
-            self.digests[source] = blob.digest
-        except GenmeterError as error:
-            self.digests[source] = error
-        except Exception as error:
-            self.digests[source] = GenmeterError("internal", f"hashing failed: {type(error).__name__}: {error}")
-
-    def _note(self, location: Location, blob: Blob) -> None:
-        if location.path is not None and blob.mtime_ns is not None:
-            self.stamps[location.path] = Stamp(blob.size, file_time(blob.mtime_ns), blob.digest)
-        for path, size, mtime_ns, digest in blob.files:
-            self.stamps[path] = Stamp(size, file_time(mtime_ns), digest)
-
-    def _note_unread(self, location: Location | None, code: str) -> None:
-        """What was found of a file that a later process need only look at again if it is another one then."""
-        if location is None or location.path is None or location.path in self.stamps:
-            return
-        if code == "changed_during_run":
-            self.stamps[location.path] = Stamp(-1, 0, b"")
-        elif code in ("empty_media", "too_large"):
-            with contextlib.suppress(OSError):
-                now = os.stat(location.path)
-                self.stamps[location.path] = Stamp(now.st_size, file_time(now.st_mtime_ns), b"")

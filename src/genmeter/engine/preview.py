@@ -11,7 +11,8 @@ from genmeter.contract import Json
 from genmeter.engine.batching import Batcher
 from genmeter.engine.catalog import Catalog
 from genmeter.engine.device import device_kind, resolve_device
-from genmeter.engine.plan import Cell, PlanOptions, Window, plan
+from genmeter.engine.offer import PlanOptions
+from genmeter.engine.plan import Cell, Window, plan
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Fresh, Preparer, decode_workers
 from genmeter.engine.settings import catalog_of

@@ -26,7 +26,8 @@ from genmeter.engine.gather import LostFeaturesError
 from genmeter.engine.journal import Journal
 from genmeter.engine.ledger import LineNote, Stamp, file_time
 from genmeter.engine.linefacts import LineFacts
-from genmeter.engine.plan import PlanOptions, Task, Window, plan, requested_metrics
+from genmeter.engine.offer import PlanOptions, requested_metrics
+from genmeter.engine.plan import Task, Window, plan
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Done, Preparer
 from genmeter.engine.reference import ReferenceSet, open_reference_set

@@ -18,7 +18,8 @@ from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation
 from genmeter.engine.features import Features
 from genmeter.engine.ledger import MemoryLedger
-from genmeter.engine.plan import PlanOptions, plan
+from genmeter.engine.offer import PlanOptions
+from genmeter.engine.plan import plan
 from genmeter.engine.pool import EncoderPool
 from genmeter.engine.prepare import Preparer
 from genmeter.engine.settings import catalog_of

@@ -33,7 +33,7 @@ def _fields(record: dict[str, Any], known: Mapping[str, Callable[[Any], bool]]) 
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a string that the models take for one: no subclass, no lone surrogates."""
+    """Whether a value is surely a string to the models: no subclass and no lone surrogates, which they refuse."""
     return type(value) is str and (value.isascii() or _whole(value))
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from genmeter.synth import edits, pictures, sounds
+from genmeter.synth import edits, pictures, sounds, videos
 
 Line = dict[str, Any] | str
 """A sample, or the text of a line that is not one."""
@@ -19,6 +19,7 @@ TASKS: dict[str, Callable[[Path, int, int], Iterator[Line]]] = {
     "image-to-image": edits.write,
     "text-to-image": pictures.write,
     "text-to-audio": sounds.write,
+    "text-to-video": videos.write,
 }
 
 
