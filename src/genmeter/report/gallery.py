@@ -28,11 +28,16 @@ def gallery(gathered: Gathered, thumbs: Thumbnails | None, most: int) -> dict[st
     return {
         "total": gathered.summary["samples"]["total"],
         "keys": [
-            {"index": index, "name": clean(name, 80), "first": _first(metric)}
+            {"index": index, "name": _title(name, metric), "first": _first(metric)}
             for index, (name, metric) in enumerate(metrics.items())
         ],
-        "samples": [_sample(item, list(metrics), thumbs) for item in shown],
+        "samples": [_sample(item, metrics, thumbs) for item in shown],
     }
+
+
+def _title(name: str, metric: Mapping[str, Any]) -> str:
+    """A set has one value; what a sample has is its part in it."""
+    return clean(name, 80) + (" (influence)" if metric["scope"] == "set" else "")
 
 
 def _first(metric: Mapping[str, Any]) -> str:
@@ -40,9 +45,9 @@ def _first(metric: Mapping[str, Any]) -> str:
     return "ascending" if metric.get("higher_is_better") and metric["scope"] != "set" else "descending"
 
 
-def _sample(shown: Shown, names: list[str], thumbs: Thumbnails | None) -> dict[str, Any]:
+def _sample(shown: Shown, metrics: Mapping[str, Mapping[str, Any]], thumbs: Thumbnails | None) -> dict[str, Any]:
     scores = []
-    for index, name in enumerate(names):
+    for index, (name, metric) in enumerate(metrics.items()):
         value = shown.scores.get(name)
         if value is None or value == "not_applicable":
             continue
@@ -50,7 +55,7 @@ def _sample(shown: Shown, names: list[str], thumbs: Thumbnails | None) -> dict[s
         scores.append(
             {
                 "index": index,
-                "name": clean(name, 60),
+                "name": _title(name, metric),
                 "text": format_value(number) if number is not None else value,
                 "number": None if number is None else repr(number),
             }
