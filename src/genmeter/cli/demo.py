@@ -18,9 +18,9 @@ _READING = (
     "clapscore and clap_a do the same for sounds: with their prompt, and with another take of what was asked for "
     "(references/). They run on tiny-clap, which knows such sounds only. A sound that holds all that was asked for in "
     "the wrong order (data_tag.match: order) loses, and silence has a score, flagged silent.",
-    "fvd is a distance between two sets of videos, in the published I3D network: lower is better. What a sample does to "
-    "it is detail.influence. Sets as small as these are far from enough: the value is biased upwards, and the corrected "
-    "one and its interval say how little is known.",
+    "fvd is a distance between two sets of videos, in the published I3D network: lower is better. What a sample does "
+    "to it is detail.influence. Sets as small as these are far from enough: the value is biased upwards, and the "
+    "corrected one and its interval say how little is known.",
     "The outputs without a score are broken on purpose: each has null and its reason in samples.jsonl, and none of "
     "them counts as 0.",
 )
