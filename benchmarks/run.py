@@ -13,6 +13,7 @@ from common import machine, save, table
 
 BENCHMARKS = (
     "lpips_pairs",
+    "clip_images",
     "engine",
     "decode_audio",
     "decode_video",
