@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +25,8 @@ def genmeter_command(command_env):
         command = [sys.executable, "-m", "genmeter.cli.main", *map(str, words)]
         options = {"env": {**env, **(extra or {})}, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         if background:
-            return subprocess.Popen(command, **options)
+            # A test run that was itself started in the background has Ctrl-C switched off, and would pass that on.
+            return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **options)
         return subprocess.run(command, text=True, timeout=120, **options)
 
     return run
