@@ -131,15 +131,28 @@ def frechet_jackknife(
     """
     labels = clusters or (_own_labels(x, 0), None if isinstance(y, Moments) else _own_labels(y, len(x)))
     scale = 1.0 if isinstance(y, Moments) else power_of_two_scale(x, y)
-    sides: list[LeftOut | Fixed] = []
+    sides, count = sides_of(x, y, labels, ddof, scale)
+    return jackknife_of(sides, count, lambda found: distance(*found), scale * scale)
+
+
+def sides_of(
+    x: np.ndarray, y: np.ndarray | Moments, labels: tuple[np.ndarray, np.ndarray | None], ddof: int, scale: float
+) -> tuple[list[LeftOut | Fixed], int]:
+    """Both sides of a comparison, to be taken without each of their groups, and how many groups there are.
+
+    Args:
+        x: (n, d) feature rows of the prediction set.
+        y: (m, d) rows of the reference set, or its moments, divided by ``scale`` already.
+        labels: Cluster of each row of both sides; None for a side of moments.
+        ddof: Covariances are divided by n - ddof.
+        scale: What rows are divided by.
+    """
     if isinstance(y, Moments):
         (groups,), count = deal([labels[0]])
-        sides = [LeftOut(x, groups, ddof), Fixed(y, ddof)]
-    else:
-        assert labels[1] is not None
-        both, count = deal([labels[0], labels[1]])
-        sides = [LeftOut(rows, groups, ddof, scale) for rows, groups in zip((x, y), both, strict=True)]
-    return jackknife_of(sides, count, lambda found: distance(*found), scale * scale)
+        return [LeftOut(x, groups, ddof, scale), Fixed(y, ddof)], count
+    assert labels[1] is not None
+    both, count = deal([labels[0], labels[1]])
+    return [LeftOut(rows, groups, ddof, scale) for rows, groups in zip((x, y), both, strict=True)], count
 
 
 def jackknife_of(

@@ -11,7 +11,7 @@ from genmeter.stats.extrapolate import frechet_infinity
 from genmeter.stats.frechet import distance
 from genmeter.stats.groups import deal, half
 from genmeter.stats.influence import influences
-from genmeter.stats.jackknife import Fixed, Jackknife, LeftOut, jackknife_of
+from genmeter.stats.jackknife import Jackknife, jackknife_of, sides_of
 from genmeter.stats.mmd import CUBIC, Kernel, kernel_sums, mmd_influences, mmd_jackknife, mmd_of
 from genmeter.stats.moments import Features, Picked, power_of_two_scale
 from genmeter.stats.permutation import mmd_permutation_test
@@ -56,7 +56,7 @@ def frechet_score(
     scale = power_of_two_scale(x) if isinstance(y, Moments) else power_of_two_scale(x, y)
     if isinstance(y, Moments):
         y = Moments(np.asarray(y.mean, np.float64) / scale, np.asarray(y.cov, np.float64) / scale**2, y.n)
-    sides, count = _sides(x, y, clusters, ddof, scale)
+    sides, count = sides_of(x, y, clusters, ddof, scale)
     own, other = (side.whole for side in sides)
     unit = scale * scale
     value = max(0.0, distance(own, other)) * unit
@@ -130,17 +130,6 @@ def mmd_score(
         flags.append("low_sample_count")
     moved = mmd_influences(prediction.values, sums, files.of_row, kernel)
     return SetScore(value, detail, _rows(prediction, reference, files, moved), tuple(flags))
-
-
-def _sides(
-    x: np.ndarray, y: np.ndarray | Moments, clusters: tuple[np.ndarray, np.ndarray | None], ddof: int, scale: float
-) -> tuple[list[LeftOut | Fixed], int]:
-    if isinstance(y, Moments):
-        (groups,), count = deal([clusters[0]])
-        return [LeftOut(x, groups, ddof, scale), Fixed(y, ddof)], count
-    assert clusters[1] is not None
-    both, count = deal([clusters[0], clusters[1]])
-    return [LeftOut(rows, groups, ddof, scale) for rows, groups in zip((x, y), both, strict=True)], count
 
 
 def _common(prediction: Rows, reference: Rows | Moments, files: Files) -> tuple[dict[str, Json], list[str]]:
