@@ -253,7 +253,7 @@ def test_stored_answers_are_held(weights: Path) -> None:
     backend = ClapTowers(clap_nets.entry("transformers_clap"), lambda: weights, "transformers")
     backend.load(load_tensors(weights), "cpu", False)
     found = probe.ask(backend)
-    good = {"audio_text": found.audio_text.tolist(), "text_text": found.text_text.tolist()}
+    good = {"audio_text": found.media_text.tolist(), "text_text": found.text_text.tolist()}
     make(clap_nets.entry(extra={"probe": good}), weights).load("cpu", "exact")
     for key in good:
         off = {**good, key: [good[key][0] + 0.01, *good[key][1:]]}

@@ -15,7 +15,6 @@ import clap_nets
 import numpy as np
 import pytest
 
-from genmeter.encoders.clap import roberta_bpe
 from genmeter.encoders.clap.roberta_bpe import RobertaTokenizer, read_files
 from genmeter.errors import GenmeterError
 from genmeter.weights.clap import MERGES, VOCABULARY
@@ -149,7 +148,7 @@ def test_threads_share_one_tokenizer() -> None:
 
 
 def test_the_cache_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roberta_bpe, "_CACHED_WORDS", 8)
+    monkeypatch.setattr("genmeter.encoders.clip.bpe._CACHED_WORDS", 8)
     mine = ours()
     for text in draws()[:100]:
         mine(text)

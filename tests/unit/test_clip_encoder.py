@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from genmeter.contract import AudioMedia, ImageMedia, Prepared, VideoMedia
-from genmeter.encoders.clip import ClipEncoder, preprocessing, probe, scripts
+from genmeter.encoders import scripts
+from genmeter.encoders.clip import ClipEncoder, preprocessing, probe
 from genmeter.encoders.clip.backend import Tokens
-from genmeter.encoders.clip.encoder import _unit
 from genmeter.encoders.registry import create_encoder, encoder_spec, list_encoders
+from genmeter.encoders.twotower import unit as _unit
 from genmeter.errors import GenmeterError
 from genmeter.weights.load import load_tensors
 from genmeter.weights.lock import ModelEntry, PartSpec, SourceSpec, load_lock
@@ -554,7 +555,7 @@ def test_weights_that_are_not_finite_are_refused(checkpoint: Path, tmp_path: Pat
 
 def test_stored_answers_catch_the_wrong_activation(checkpoint: Path, small: ClipEncoder) -> None:
     answers = probe.ask(small._backend, small.recipe)
-    stored = {"image_text": answers.image_text.tolist(), "text_text": answers.text_text.tolist()}
+    stored = {"image_text": answers.media_text.tolist(), "text_text": answers.text_text.tolist()}
     make(clip_nets.entry(extra={"probe": stored}), checkpoint).load("cpu", "exact")
     error = refused(
         clip_nets.entry(activation="quickgelu", extra={"probe": stored}), checkpoint, code="model_probe_failed"

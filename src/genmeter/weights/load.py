@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,38 @@ def load_tensors(path: Path) -> dict[str, np.ndarray]:
             f"{path} is not a whole safetensors file ({type(error).__name__})",
             "fetch it again with `genmeter models fetch`",
         ) from None
+
+
+def load_bytes(path: Path, names: Sequence[str]) -> list[bytes | None]:
+    """Files that stand among the tensors of a weights file as (n,) uint8, and nothing else of it.
+
+    Args:
+        path: A safetensors file.
+        names: Names of the tensors.
+
+    Returns:
+        The bytes of each; None where there is no such tensor, or it is no list of bytes.
+
+    Raises:
+        GenmeterError: ``weights_mismatch`` when it is no safetensors file, or cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    found: list[bytes | None] = []
+    try:
+        with safe_open(path, framework="numpy") as file:
+            there = set(file.keys())
+            for name in names:
+                array = file.get_tensor(name) if name in there else None
+                if array is None or array.dtype != np.uint8 or array.ndim != 1:
+                    found.append(None)
+                else:
+                    found.append(array.tobytes())
+    except (SafetensorError, OSError) as error:
+        raise GenmeterError(
+            "weights_mismatch", f"{path} cannot be read ({type(error).__name__})", "run `genmeter models verify`"
+        ) from None
+    return found
 
 
 def file_digest(path: Path, *, fresh: bool = False) -> str:

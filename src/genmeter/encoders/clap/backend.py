@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from genmeter.config import nearest
-from genmeter.encoders.clip.backend import Tokenizer, Tokens
-from genmeter.errors import GenmeterError
+from genmeter.encoders import twotower
+from genmeter.encoders.twotower import Measured, Tokenizer, Tokens
 
 if TYPE_CHECKING:
     from genmeter.weights.lock import ModelEntry
@@ -57,15 +55,6 @@ class Backend(Protocol):
         ...
 
 
-@runtime_checkable
-class Measured(Protocol):
-    """A backend that knows what an item costs; one that does not is taken for a small network."""
-
-    def bytes_per_item(self, shape: tuple[int, ...]) -> int:
-        """Peak working memory, beside the weights, of one window (480000,) or one text (L,); known before ``load``."""
-        ...
-
-
 # loader of models.lock -> what makes its backend, called with the entry and a function returning the weights' path.
 # ``clap`` takes LAION's own definitions where they are installed, else transformers'.
 BACKENDS: Mapping[str, str] = {
@@ -77,24 +66,8 @@ BACKENDS: Mapping[str, str] = {
 
 
 def make_backend(entry: ModelEntry, fetch: Callable[[], Path]) -> Backend:
-    """The backend that ``entry.loader`` names.
-
-    Args:
-        entry: A models.lock entry.
-        fetch: Returns the path of the verified weights; called for the tokenizer files alone, which lie in them.
-
-    Raises:
-        GenmeterError: ``unknown_metric`` when no backend has this name.
-    """
-    target = BACKENDS.get(entry.loader)
-    if target is None:
-        raise GenmeterError(
-            "unknown_metric",
-            f"{entry.id}: the clap encoder has no loader {entry.loader!r}{nearest(entry.loader, list(BACKENDS))}",
-            f"known: {', '.join(BACKENDS)}",
-        )
-    module, _, name = target.partition(":")
-    return cast(Backend, getattr(importlib.import_module(module), name)(entry, fetch))
+    """The backend that ``entry.loader`` names; see :func:`genmeter.encoders.twotower.make_backend`."""
+    return cast(Backend, twotower.make_backend("clap", BACKENDS, entry, fetch))
 
 
 __all__ = ["BACKENDS", "Backend", "Measured", "Tokenizer", "Tokens", "make_backend"]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from genmeter.contract import Decoding, EncoderSpec, Feature, Media, Precision, Prepared, View
+from genmeter.contract import Decoding, EncoderSpec, Media, Prepared, View
 from genmeter.encoders.clap import preprocessing
-from genmeter.encoders.clap.backend import Measured, Tokenizer, Tokens, make_backend
+from genmeter.encoders.clap.backend import make_backend
 from genmeter.encoders.clap.windows import RATE
-from genmeter.encoders.clip import scripts
-from genmeter.errors import GenmeterError
+from genmeter.encoders.twotower import Measured, TwoTowerEncoder
 
 if TYPE_CHECKING:
     from genmeter.weights.lock import ModelEntry
@@ -29,11 +27,11 @@ _SMALL_SAMPLE = 1 << 6
 _SMALL_TOKEN = 1 << 16
 
 
-class ClapEncoder:
+class ClapEncoder(TwoTowerEncoder):
     """The two towers of one models.lock entry (``clap-630k-audioset-best`` ...).
 
     A feature's values are (k, d) float32 of length 1: one row for a text, one for each window of a clip, whose weight
-    is the seconds it stands for.
+    is the seconds it stands for. The spectrum is taken in float64, whatever precision the towers run in.
 
     Args:
         entry: The models.lock entry; ``loader`` names the backend, and architecture, preprocessing, context length and
@@ -58,12 +56,7 @@ class ClapEncoder:
             version=VERSION,
             languages=tuple(entry.extra.get("languages", ())),
         )
-        self._fetch = fetch
-        self._probe = dict(entry.extra.get("probe", {}))
-        self._flags: tuple[str, ...] = ("not_comparable",) if entry.extra.get("profile") == "tiny" else ()
-        self._tokenizer: Tokenizer | None = None
-        self._lock = threading.Lock()
-        self._device: str | None = None
+        super().__init__(entry, fetch, self._backend)
 
     def decoding(self, view: View) -> Decoding:
         """48 kHz, whatever the view."""
@@ -87,48 +80,7 @@ class ClapEncoder:
         """
         if not isinstance(media, str):
             return preprocessing.prepare(media, view, self.recipe, self.spec.model)
-        tokens = self._tokenize(f"{view.get('prefix') or ''}{media}")
-        flags: tuple[str, ...] = ("text_truncated",) if tokens.truncated else ()
-        if scripts.outside(media, self.spec.languages):
-            flags += ("prompt_language",)
-        return Prepared((tokens.ids[None],), np.ones(1, np.float32), {"text_tokens": tokens.count}, flags)
-
-    def load(self, device: str, precision: Precision) -> None:
-        """Build the towers on ``device`` and let them answer the probe.
-
-        ``exact`` computes in float32. ``fast`` computes in half precision on CUDA and is the same as ``exact``
-        elsewhere. The spectrum is taken in float64 and features are normalised in float32 either way.
-
-        Raises:
-            GenmeterError: ``weights_unavailable`` or ``weights_mismatch`` from the weights, ``extra_missing``,
-                ``model_probe_failed``.
-        """
-        from genmeter.encoders.clap import probe
-        from genmeter.weights.load import load_tensors
-
-        half = precision == "fast" and device.startswith("cuda")
-        self._backend.load(load_tensors(self._fetch()), device, half)
-        probe.check(self._backend, self.spec.model, self._probe, place=device, half=half)
-        self._device = device
-
-    def encode(self, batch: Sequence[Prepared]) -> list[Feature]:
-        """Unit vectors of a batch of clips, or of texts, of one shape; (k, d) float32 for each item.
-
-        Raises:
-            GenmeterError: ``non_finite`` when a feature holds NaN or infinity or has no direction.
-        """
-        if self._device is None:
-            raise RuntimeError("load() comes before encode()")
-        rows = np.concatenate([item.arrays[0] for item in batch]) if len(batch) > 1 else batch[0].arrays[0]
-        tower = self._backend.encode_audio if rows.dtype == np.int16 else self._backend.encode_texts
-        step = self._rows_at_once(rows.shape[1:], len(batch))
-        values = unit(np.concatenate([tower(rows[i : i + step]) for i in range(0, len(rows), step)]))
-        features, at = [], 0
-        for item in batch:
-            k = len(item.weights)
-            features.append(Feature(values[at : at + k], item.weights, item.detail, item.flags + self._flags))
-            at += k
-        return features
+        return self._prepare_text(media, view)
 
     def bytes_per_item(self, shape: tuple[int, ...]) -> int:
         """Peak working memory for one window (480000,) or one text (L,), in bytes."""
@@ -136,30 +88,13 @@ class ClapEncoder:
             return self._backend.bytes_per_item(shape)
         return (_SMALL_SAMPLE if shape[0] > _SMALL_TOKEN else _SMALL_TOKEN) * int(shape[0])
 
-    def _rows_at_once(self, shape: tuple[int, ...], items: int) -> int:
-        """Rows in one pass, a function of the batch alone."""
-        if self._device == "cpu":
-            return max(1, _CPU_BYTES // self.bytes_per_item(shape))
-        return max(1, items, _GPU_BYTES // self.bytes_per_item(shape))
+    def _pass_bytes(self) -> tuple[int, int]:
+        return _CPU_BYTES, _GPU_BYTES
 
-    def _tokenize(self, text: str) -> Tokens:
-        if self._tokenizer is None:
-            with self._lock:
-                self._tokenizer = self._tokenizer or self._backend.tokenizer()
-        return self._tokenizer(text)
+    def _check(self, device: str, half: bool) -> None:
+        from genmeter.encoders.clap import probe
 
+        probe.check(self._backend, self.spec.model, self._probe, place=device, half=half)
 
-def unit(features: np.ndarray) -> np.ndarray:
-    """(n, d) divided by their lengths in float32, whatever precision the towers ran in.
-
-    Raises:
-        GenmeterError: ``non_finite`` for NaN, infinity or a vector of zeros.
-    """
-    features = features.astype(np.float32, copy=False)
-    # Scaled by the largest value first: squares of very large or very small ones leave float32's range.
-    top = np.abs(features).max(axis=1, keepdims=True)
-    if not (np.isfinite(top).all() and (top > 0).all()):
-        raise GenmeterError("non_finite", "the network returned NaN, infinity or a vector of zeros for this item")
-    scaled = features / top
-    found: np.ndarray = scaled / np.sqrt(np.einsum("nd,nd->n", scaled, scaled))[:, None]
-    return found
+    def _tower(self, rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        return self._backend.encode_audio if rows.dtype == np.int16 else self._backend.encode_texts

@@ -12,15 +12,14 @@ checkpoint, larger_clap_music of the model hub, does not: cosine 0.9993), and to
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from genmeter.encoders.clap.backend import Backend
 from genmeter.encoders.clap.windows import SAMPLES
-from genmeter.errors import GenmeterError
+from genmeter.encoders.towerprobe import Cosines, cosines, judge
 
 TEXTS = (
     "a dog barks in the distance",
@@ -29,20 +28,10 @@ TEXTS = (
     "rain falls on a metal roof",
 )
 
-COLLAPSED = 0.95
-"""Cosine of two unrelated texts at which a text tower tells nothing apart."""
-
-_COLLAPSED_SOUNDS = 0.9999
-_TOLERANCE = 1e-3
-_TOLERANCE_HALF = 2e-2
-
-
-class Answers(NamedTuple):
-    """Cosines of the first sound with each text (4,), of all pairs of texts (6,), and of the two sounds."""
-
-    audio_text: np.ndarray
-    text_text: np.ndarray
-    audio_audio: float
+_HINT = (
+    "run `genmeter models verify`, and check the entry's architecture; with sound weights the checkpoint itself is "
+    "at fault, or the device: try --device cpu, or name another model"
+)
 
 
 def sounds() -> np.ndarray:
@@ -56,13 +45,11 @@ def sounds() -> np.ndarray:
     return both
 
 
-def ask(backend: Backend, texts: Sequence[str] = TEXTS) -> Answers:
+def ask(backend: Backend, texts: Sequence[str] = TEXTS) -> Cosines:
     """Let loaded towers hear the fixed sounds and read ``texts``; NaN where a feature is not finite or zero."""
     tokenizer = backend.tokenizer()
-    heard = _unit(backend.encode_audio(sounds()))
-    words = _unit(np.concatenate([backend.encode_texts(tokenizer(text).ids[None]) for text in texts]))
-    pairs = [float(words[i] @ words[j]) for i, j in itertools.combinations(range(len(texts)), 2)]
-    return Answers(words @ heard[0], np.array(pairs), float(heard[0] @ heard[1]))
+    words = np.concatenate([backend.encode_texts(tokenizer(text).ids[None]) for text in texts])
+    return cosines(backend.encode_audio(sounds()), words)
 
 
 def check(backend: Backend, model: str, stored: Mapping[str, Any], *, place: str, half: bool) -> None:
@@ -79,44 +66,4 @@ def check(backend: Backend, model: str, stored: Mapping[str, Any], *, place: str
         GenmeterError: ``model_probe_failed``, saying which answer is off and by how much.
     """
     found = ask(backend, tuple(stored.get("texts", TEXTS)))
-    where = f"{model} on {place}"
-    if not all(np.isfinite(value).all() for value in found):
-        raise _failed(f"{where}: features of the probe's sounds and texts are not finite")
-    if (most := float(found.text_text.max())) >= COLLAPSED:
-        raise _failed(
-            f"{where}: unrelated texts come out alike (cosine {most:.4f}; expected below {COLLAPSED}): "
-            "the text tower tells nothing apart"
-        )
-    if found.audio_audio >= _COLLAPSED_SOUNDS:
-        raise _failed(
-            f"{where}: unlike sounds come out alike (cosine {found.audio_audio:.6f}): "
-            "the audio tower tells nothing apart"
-        )
-    tolerance = _TOLERANCE_HALF if half else _TOLERANCE
-    for key, answer in (("audio_text", found.audio_text), ("text_text", found.text_text)):
-        expected = np.array(stored.get(key, answer), np.float64)
-        if expected.shape != answer.shape:
-            raise _failed(
-                f"{model}: models.lock stores {expected.size} values under probe.{key}; expected {answer.size}"
-            )
-        if (worst := float(np.abs(expected - answer).max())) > tolerance:
-            raise _failed(
-                f"{where}: cosines of the probe ({key}) differ from the stored ones by up to {worst:.4f}; "
-                f"expected at most {tolerance:g}"
-            )
-
-
-def _unit(features: np.ndarray) -> np.ndarray:
-    wide = features.astype(np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        unit: np.ndarray = wide / np.linalg.norm(wide, axis=1, keepdims=True)
-    return unit
-
-
-def _failed(message: str) -> GenmeterError:
-    return GenmeterError(
-        "model_probe_failed",
-        message,
-        "run `genmeter models verify`, and check the entry's architecture; with sound weights the checkpoint itself is "
-        "at fault, or the device: try --device cpu, or name another model",
-    )
+    judge(found, "audio", "sounds", model, stored, place=place, half=half, hint=_HINT)

@@ -12,25 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from genmeter.encoders.clip.backend import Tokens
-from genmeter.encoders.clip.bpe import merge
+from genmeter.encoders.clip.bpe import BytePairs, merge
 from genmeter.errors import GenmeterError
+from genmeter.weights.load import load_bytes
 
 START, PAD, END, UNKNOWN, MASK = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
 
 # Contractions, then runs of letters, of digits and of anything else with the space before them, then white space, of
 # which the last character belongs to what follows.
 _PIECES = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_CACHED_WORDS = 1 << 16
-_CACHED_LENGTH = 48
 # Padding comes in steps: what is masked cannot reach a feature, and unlike lengths need not all be as long as the
 # longest.
 _STEP = 16
 
 
-class RobertaTokenizer:
+class RobertaTokenizer(BytePairs):
     """Text to RoBERTa token ids; safe in threads.
 
     Args:
@@ -38,8 +34,7 @@ class RobertaTokenizer:
         merges: Bytes of merges.txt, one pair a line in their order.
         context_length: Most tokens a text may have, start and end included.
         model: Name of the entry, for messages.
-        step: Ids come padded to the next multiple of it, and at most to the context length; 0 pads to the context
-            length always.
+        step: See :class:`genmeter.encoders.clip.bpe.BytePairs`.
 
     Raises:
         GenmeterError: ``weights_mismatch`` when the files do not belong together or are no tokenizer.
@@ -48,11 +43,10 @@ class RobertaTokenizer:
     def __init__(self, vocabulary: bytes, merges: bytes, context_length: int, model: str, step: int = _STEP) -> None:
         import regex
 
-        self.context_length, self.step = context_length, step
         try:
             ids, self._bytes, self._merges = _read(vocabulary, merges)
-            self.start, self.pad, self.end = (ids[token] for token in (START, PAD, END))
-            if (self.start, self.pad, self.end) != (0, 1, 2):  # what RoBERTa's positions and padding are built on
+            start, pad, end = (ids[token] for token in (START, PAD, END))
+            if (start, pad, end) != (0, 1, 2):  # what RoBERTa's positions and padding are built on
                 raise ValueError("start, padding and end are not the tokens 0, 1 and 2")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise GenmeterError(
@@ -60,23 +54,12 @@ class RobertaTokenizer:
                 f"{model}: vocab.json and merges.txt are no tokenizer of a RoBERTa ({type(error).__name__}: {error})",
                 "convert the weights again with `genmeter models fetch`",
             ) from None
+        super().__init__(context_length, step, start, end, pad)
         self._special = {token: ids[token] for token in (START, PAD, END, UNKNOWN, MASK) if token in ids}
         # <mask> takes the white space before it along.
         words = "|".join(regex.escape(token) for token in self._special if token != MASK)
         self._split = regex.compile(rf"({words}|\s*{regex.escape(MASK)})" if MASK in ids else f"({words})").split
         self._find: Callable[[str], list[Any]] = regex.compile(_PIECES).findall
-        self._cache: dict[str, list[int]] = {}
-
-    def __call__(self, text: str) -> Tokens:
-        """Token ids of one text, cut to the context length with the end token kept."""
-        ids = [self.start, *self.encode(text), self.end]
-        count, most = len(ids), self.context_length
-        if count > most:
-            ids[most - 1 :] = [self.end]
-        length = most if not self.step else min(most, -(-len(ids) // self.step) * self.step)
-        row = np.full(length, self.pad, np.int64)
-        row[: len(ids)] = ids
-        return Tokens(row, count, count > most)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a whole text, without start and end; a lone surrogate becomes U+FFFD."""
@@ -89,15 +72,11 @@ class RobertaTokenizer:
                 found.append(special)
                 continue
             for word in self._find(piece):
-                ids = self._cache.get(word)
-                if ids is None:
-                    ids = merge([self._bytes[byte] for byte in word.encode("utf-8")], self._merges)
-                    if len(word) <= _CACHED_LENGTH:
-                        if len(self._cache) >= _CACHED_WORDS:
-                            self._cache.clear()
-                        self._cache[word] = ids
-                found += ids
+                found += self._known(word)
         return found
+
+    def _word(self, word: str) -> list[int]:
+        return merge([self._bytes[byte] for byte in word.encode("utf-8")], self._merges)
 
 
 def read_files(path: Path, model: str, names: tuple[str, str]) -> tuple[bytes, bytes]:
@@ -106,26 +85,15 @@ def read_files(path: Path, model: str, names: tuple[str, str]) -> tuple[bytes, b
     Raises:
         GenmeterError: ``weights_mismatch`` when the weights do not hold them.
     """
-    from safetensors import SafetensorError, safe_open
-
-    found = []
-    try:
-        with safe_open(path, framework="numpy") as file:
-            there = set(file.keys())
-            for name in names:
-                array = file.get_tensor(name) if name in there else None
-                if array is None or array.dtype != np.uint8 or array.ndim != 1:
-                    raise GenmeterError(
-                        "weights_mismatch",
-                        f"{model}: the weights hold no {name!r} as a list of bytes, so texts have no tokenizer",
-                        "convert them again with `genmeter models fetch`",
-                    )
-                found.append(bytes(array.tobytes()))
-    except (SafetensorError, OSError) as error:
-        raise GenmeterError(
-            "weights_mismatch", f"{path} cannot be read ({type(error).__name__})", "run `genmeter models verify`"
-        ) from None
-    return found[0], found[1]
+    found = load_bytes(path, names)
+    for name, data in zip(names, found, strict=True):
+        if data is None:
+            raise GenmeterError(
+                "weights_mismatch",
+                f"{model}: the weights hold no {name!r} as a list of bytes, so texts have no tokenizer",
+                "convert them again with `genmeter models fetch`",
+            )
+    return found[0] or b"", found[1] or b""
 
 
 def _read(vocabulary: bytes, merges: bytes) -> tuple[dict[str, int], list[int], dict[tuple[int, int], tuple[int, int]]]:

@@ -18,6 +18,7 @@ from genmeter.encoders.clap import preprocessing
 from genmeter.encoders.clap.architectures import Architecture, architecture
 from genmeter.encoders.clap.backend import Tokenizer
 from genmeter.encoders.clap.windows import LARGEST, SAMPLES
+from genmeter.encoders.twotower import refuse_misfits
 from genmeter.errors import GenmeterError
 from genmeter.weights.clap import FRONT_END, MERGES, VOCABULARY
 
@@ -29,7 +30,6 @@ _SCALES = ("logit_scale_a", "logit_scale_t")
 _CONSTANTS = frozenset(
     {"num_batches_tracked", "relative_position_index", "attn_mask", "position_ids", "token_type_ids"}
 )
-_NAMES_SHOWN = 4
 
 
 def default_backend(entry: ModelEntry, fetch: Callable[[], Path]) -> ClapTowers:
@@ -202,24 +202,12 @@ def _fill(places: dict[str, list[Any]], tensors: dict[str, np.ndarray], name: st
     import torch
 
     places = {key: parts for key, parts in places.items() if key.rpartition(".")[2] not in _CONSTANTS}
-    faults = []
-    if missing := sorted(places.keys() - tensors.keys()):
-        faults.append(f"missing {_some(missing)}")
-    if extra := sorted(tensors.keys() - places.keys()):
-        faults.append(f"not expected {_some(extra)}")
     shapes = []
     for key, parts in places.items():
         wanted = (sum(part.shape[0] for part in parts), *parts[0].shape[1:]) if parts[0].dim() else ()
         if key in tensors and (tensors[key].shape != wanted or tensors[key].dtype.kind != "f"):
             shapes.append(f"{key} {tensors[key].shape} for {tuple(wanted)}")
-    if shapes:
-        faults.append(f"of another shape or kind {_some(shapes)}")
-    if faults:
-        raise GenmeterError(
-            "weights_mismatch",
-            f"{name}: the weights are not those of its architecture: {'; '.join(faults)}",
-            "run `genmeter models verify`, and check that models.lock names the architecture the weights were made for",
-        )
+    refuse_misfits(name, places, tensors, shapes)
     with torch.no_grad():
         for key, parts in places.items():
             # Copied, not borrowed: torch's own memory is aligned, so equal batches give equal bytes in every process.
@@ -231,8 +219,3 @@ def _fill(places: dict[str, list[Any]], tensors: dict[str, np.ndarray], name: st
 def _out(features: Any) -> np.ndarray:
     array: np.ndarray = features.float().cpu().numpy()
     return array
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from genmeter.config import nearest
-from genmeter.errors import GenmeterError
+from genmeter.encoders import twotower
+from genmeter.encoders.twotower import Measured, Tokenizer, Tokens
 
 if TYPE_CHECKING:
     from genmeter.weights.lock import ModelEntry
-
-
-class Tokens(NamedTuple):
-    """A tokenized text.
-
-    Attributes:
-        ids: (L,) int64, start and end token included, cut to the context length and padded to L, which is the context
-            length or, where a tower cannot see what follows the end token, a shorter step above the text's own.
-        count: Tokens before cutting, start and end token included where the tokenizer has them.
-        truncated: Whether any were cut; the end token never is.
-    """
-
-    ids: np.ndarray
-    count: int  # type: ignore[assignment]  # tuple has a method of this name, which nobody calls here
-    truncated: bool
-
-
-class Tokenizer(Protocol):
-    """From text to token ids. Called in decode threads: thread-safe, without the network's weights."""
-
-    def __call__(self, text: str) -> Tokens:
-        """Tokenize one text, any string whatever. Raises ``GenmeterError`` only where no tokenizer can be had."""
-        ...
 
 
 class Backend(Protocol):
@@ -69,15 +45,6 @@ class Backend(Protocol):
         ...
 
 
-@runtime_checkable
-class Measured(Protocol):
-    """A backend that knows what an item costs; one that does not is taken for a small network."""
-
-    def bytes_per_item(self, shape: tuple[int, ...]) -> int:
-        """Peak working memory, beside the weights, of one image (S, S, 3) or one text (L,); known before ``load``."""
-        ...
-
-
 # loader of models.lock -> the class of its backend, called with the entry and a function returning the weights' path.
 BACKENDS: Mapping[str, str] = {
     "open_clip": "genmeter.encoders.clip.openclip:OpenClipBackend",
@@ -86,22 +53,8 @@ BACKENDS: Mapping[str, str] = {
 
 
 def make_backend(entry: ModelEntry, fetch: Callable[[], Path]) -> Backend:
-    """The backend that ``entry.loader`` names.
+    """The backend that ``entry.loader`` names; see :func:`genmeter.encoders.twotower.make_backend`."""
+    return cast(Backend, twotower.make_backend("clip", BACKENDS, entry, fetch))
 
-    Args:
-        entry: A models.lock entry.
-        fetch: Returns the path of the verified weights; called for the tokenizer files alone, where they come with
-            the weights.
 
-    Raises:
-        GenmeterError: ``unknown_metric`` when no backend has this name.
-    """
-    target = BACKENDS.get(entry.loader)
-    if target is None:
-        raise GenmeterError(
-            "unknown_metric",
-            f"{entry.id}: the clip encoder has no loader {entry.loader!r}{nearest(entry.loader, list(BACKENDS))}",
-            f"known: {', '.join(BACKENDS)}",
-        )
-    module, _, name = target.partition(":")
-    return cast(Backend, getattr(importlib.import_module(module), name)(entry, fetch))
+__all__ = ["BACKENDS", "Backend", "Measured", "Tokenizer", "Tokens", "make_backend"]

@@ -11,6 +11,7 @@ import functools
 import gzip
 import heapq
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,25 +30,21 @@ _CACHED_WORDS = 1 << 16
 _CACHED_LENGTH = 48
 
 
-class BpeTokenizer:
-    """Text to CLIP token ids; safe in threads.
+class BytePairs(ABC):
+    """What byte-pair tokenizers share: a bounded cache of words, the start and end tokens, cutting and padding.
 
     Args:
-        path: The gzipped list of merges.
         context_length: Most tokens a text may have, start and end included.
-        cleaning: ``lower`` (CLIP's), ``whitespace`` or ``canonicalize``.
         step: Ids come padded to the next multiple of it, and at most to the context length; 0 pads to the context
             length always.
+        start: Id of the start token.
+        end: Id of the end token.
+        pad: Id that fills the rest.
     """
 
-    def __init__(self, path: Path, context_length: int, cleaning: str = "lower", step: int = 0) -> None:
-        import regex
-
-        self.context_length, self.step, self._clean = context_length, step, cleaning
-        self._bytes, self._merges = _read(path)
-        self.start, self.end = _VOCABULARY - 2, _VOCABULARY - 1
-        pattern = "|".join(_SPECIAL) + "|" + _PIECES
-        self._find: Callable[[str], list[Any]] = regex.compile(pattern, regex.IGNORECASE).findall
+    def __init__(self, context_length: int, step: int, start: int, end: int, pad: int) -> None:
+        self.context_length, self.step = context_length, step
+        self.start, self.end, self.pad = start, end, pad
         self._cache: dict[str, list[int]] = {}
 
     def __call__(self, text: str) -> Tokens:
@@ -57,22 +54,54 @@ class BpeTokenizer:
         if count > most:
             ids[most - 1 :] = [self.end]
         length = most if not self.step else min(most, -(-len(ids) // self.step) * self.step)
-        row = np.zeros(length, np.int64)
+        row = np.full(length, self.pad, np.int64)
         row[: len(ids)] = ids
         return Tokens(row, count, count > most)
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a whole text, without start and end."""
+
+    @abstractmethod
+    def _word(self, word: str) -> list[int]:
+        """Token ids of one word."""
+
+    def _known(self, word: str) -> list[int]:
+        """The same, from the cache where it stands there."""
+        ids = self._cache.get(word)
+        if ids is None:
+            ids = self._word(word)
+            if len(word) <= _CACHED_LENGTH:
+                if len(self._cache) >= _CACHED_WORDS:
+                    self._cache.clear()
+                self._cache[word] = ids
+        return ids
+
+
+class BpeTokenizer(BytePairs):
+    """Text to CLIP token ids, padded with 0; safe in threads.
+
+    Args:
+        path: The gzipped list of merges.
+        context_length: Most tokens a text may have, start and end included.
+        cleaning: ``lower`` (CLIP's), ``whitespace`` or ``canonicalize``.
+        step: See :class:`BytePairs`.
+    """
+
+    def __init__(self, path: Path, context_length: int, cleaning: str = "lower", step: int = 0) -> None:
+        import regex
+
+        super().__init__(context_length, step, _VOCABULARY - 2, _VOCABULARY - 1, 0)
+        self._clean = cleaning
+        self._bytes, self._merges = _read(path)
+        pattern = "|".join(_SPECIAL) + "|" + _PIECES
+        self._find: Callable[[str], list[Any]] = regex.compile(pattern, regex.IGNORECASE).findall
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a whole text, without start and end."""
         found: list[int] = []
         for word in self._find(clean(text, self._clean)):
-            ids = self._cache.get(word)
-            if ids is None:
-                ids = self._word(word)
-                if len(word) <= _CACHED_LENGTH:
-                    if len(self._cache) >= _CACHED_WORDS:
-                        self._cache.clear()
-                    self._cache[word] = ids
-            found += ids
+            found += self._known(word)
         return found
 
     def _word(self, word: str) -> list[int]:

@@ -22,6 +22,7 @@ from genmeter.encoders.clip.bpe import BpeTokenizer
 from genmeter.encoders.clip.cleaning import CLEANINGS
 from genmeter.encoders.clip.published import activation_of
 from genmeter.encoders.clip.subwords import TENSOR, SubwordTokenizer, read_file
+from genmeter.encoders.twotower import refuse_misfits
 from genmeter.errors import GenmeterError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _HALVES = ("float16", "bfloat16")
 _NOT_WEIGHTS = ("attn_mask", "position_ids", "token_type_ids")
 # Texts of a causal tower are padded to a multiple of this: what follows the end token cannot reach it.
 _TEXT_STEP = 16
-_NAMES_SHOWN = 4
 
 
 class OpenClipBackend:
@@ -279,24 +279,12 @@ def _fill(model: Any, tensors: dict[str, np.ndarray], name: str) -> None:
     places = {key: place for key, place in model.state_dict().items() if not _is_constant(key)}
     for key in [key for key in tensors if _is_constant(key)]:
         del tensors[key]
-    faults = []
-    if missing := sorted(places.keys() - tensors.keys()):
-        faults.append(f"missing {_some(missing)}")
-    if extra := sorted(tensors.keys() - places.keys()):
-        faults.append(f"not expected {_some(extra)}")
     shapes = [
         f"{key} {tensors[key].shape} for {tuple(place.shape)}"
         for key, place in places.items()
         if key in tensors and not _fits(tensors[key], place)
     ]
-    if shapes:
-        faults.append(f"of another shape or kind {_some(shapes)}")
-    if faults:
-        raise GenmeterError(
-            "weights_mismatch",
-            f"{name}: the weights are not those of its architecture: {'; '.join(faults)}",
-            "run `genmeter models verify`, and check that models.lock names the architecture the weights were made for",
-        )
+    refuse_misfits(name, places, tensors, shapes)
     with torch.no_grad():
         for key, place in places.items():
             # Copied, not borrowed: torch's own memory is aligned, so equal batches give equal bytes in every process.
@@ -310,11 +298,6 @@ def _fits(array: np.ndarray, place: Any) -> bool:
 
 def _is_constant(name: str) -> bool:
     return name.rpartition(".")[2] in _NOT_WEIGHTS
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _unstated(entry: ModelEntry, key: str, expected: str) -> GenmeterError:

@@ -15,6 +15,7 @@ import numpy as np
 from genmeter.encoders.clip.backend import Tokens
 from genmeter.encoders.clip.cleaning import clean
 from genmeter.errors import GenmeterError
+from genmeter.weights.load import load_bytes
 
 TENSOR = "tokenizer.json"
 """Name of the tensor, (n,) uint8, that holds the bytes of the tokenizer's file."""
@@ -78,19 +79,11 @@ def read_file(path: Path, model: str) -> bytes:
     Raises:
         GenmeterError: ``weights_mismatch`` when the weights hold none.
     """
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            array = file.get_tensor(TENSOR) if TENSOR in file.keys() else None  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise GenmeterError(
-            "weights_mismatch", f"{path} cannot be read ({type(error).__name__})", "run `genmeter models verify`"
-        ) from None
-    if array is None or array.dtype != np.uint8 or array.ndim != 1:
+    [data] = load_bytes(path, (TENSOR,))
+    if data is None:
         raise GenmeterError(
             "weights_mismatch",
             f"{model}: the weights hold no {TENSOR!r} as a list of bytes, and its tokenizer is no built-in one",
             "convert them again with `genmeter models fetch`",
         )
-    return bytes(array.tobytes())
+    return data
