@@ -15,15 +15,7 @@ from genmeter.synth.motion import caption, degrade_frames, frames, make_clip
 
 av = pytest.importorskip("av")
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 class Videos:

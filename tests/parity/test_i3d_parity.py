@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import i3d_nets
@@ -18,6 +17,8 @@ from genmeter.encoders.registry import create_encoder
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 # Black against white at 64x64, squared distance of the logits, as public PyTorch ports print it.
 PORTS = {
     10: 569.2296293622766,
@@ -31,14 +32,6 @@ PORTS_WITHIN = 2e-3
 TF_HUB_30 = 151.39244
 TF_HUB_NOISE = 10.13808536529541
 PUBLISHED_WITHIN = 1e-5
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,18 +18,12 @@ from genmeter.registry import get_metric, make_scorer, parse_variant
 lpips = pytest.importorskip("lpips")
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 NETS = ("alex", "vgg", "squeeze")
 ARCHITECTURES = {"alex": "alexnet", "vgg": "vgg16", "squeeze": "squeezenet1_1"}
 LEAST = {"alex": 31, "vgg": 16, "squeeze": 17}
 TOLERANCE = 1e-6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def package(net: str, **options: Any) -> Any:

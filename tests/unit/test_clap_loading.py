@@ -7,7 +7,6 @@ import hashlib
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +29,12 @@ from genmeter.weights.lock import ModelEntry, get_entry
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 LOADERS = [
     pytest.param("laion_clap", marks=pytest.mark.skipif(laion_reference.folder() is None, reason="no laion-clap")),
     "transformers_clap",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,8 @@ from genmeter.weights.lock import ModelEntry, PartSpec, SourceSpec, load_lock
 torch = pytest.importorskip("torch")
 pytest.importorskip("open_clip")
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 WHITE = {"alpha": "white"}
 PLAIN = {"prefix": ""}
 FULL = 75  # tokens that fit beside start and end
@@ -44,14 +45,6 @@ def make(entry: ModelEntry, path: Path | None = None) -> ClipEncoder:
     encoder = create_encoder("clip", entry, fetch)
     assert isinstance(encoder, ClipEncoder)
     return encoder
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

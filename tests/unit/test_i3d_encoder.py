@@ -18,6 +18,8 @@ from genmeter.encoders.i3d.grid import SIDE, Taps, reduce, taps
 from genmeter.encoders.registry import create_encoder, encoder_spec, list_encoders
 from genmeter.errors import GenmeterError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 
 def noise(frames: int = 16, height: int = 40, width: int = 56, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (frames, height, width, 3), dtype=np.uint8)
@@ -25,16 +27,6 @@ def noise(frames: int = 16, height: int = 40, width: int = 56, seed: int = 0) ->
 
 def video(pixels: np.ndarray, flags: tuple[str, ...] = (), **detail: Any) -> VideoMedia:
     return VideoMedia(pixels, np.arange(len(pixels)) / 8, flags, detail)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

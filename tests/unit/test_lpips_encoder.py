@@ -18,6 +18,8 @@ from genmeter.encoders.lpips.encoder import net_of
 from genmeter.encoders.registry import create_encoder, encoder_spec, list_encoders
 from genmeter.errors import GenmeterError
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 HERE = Path(__file__).parent
 VIEW = {"resize": "none", "alpha": "white"}
 
@@ -33,16 +35,6 @@ def pair(encoder: Any, first: np.ndarray, second: np.ndarray, view: Any = VIEW) 
 
 def values(encoder: Any, batch: Sequence[Prepared]) -> np.ndarray:
     return np.array([float(feature.values[0, 0]) for feature in encoder.encode(batch)])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -27,20 +27,12 @@ from genmeter.weights.digest import tensors_digest
 from genmeter.weights.load import load_tensors
 from genmeter.weights.lock import get_entry
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "src/genmeter/encoders/clap/tiny-clap.safetensors"
 UNSEEN = 12_000
 GALLERY = 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -24,19 +24,11 @@ from genmeter.weights.digest import tensors_digest
 from genmeter.weights.load import load_tensors
 from genmeter.weights.lock import get_entry
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "src/genmeter/encoders/clip/tiny-clip.safetensors"
 UNSEEN = range(12_000, 12_256)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -17,17 +17,9 @@ from genmeter.errors import GenmeterError
 from genmeter.registry import make_scorer, parse_variant
 from genmeter.synth.motion import caption, frames, make_clip
 
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
 WHITE = {"alpha": "white"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Any:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")
