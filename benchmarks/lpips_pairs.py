@@ -1,4 +1,4 @@
-"""LPIPS end to end (files on disk to samples.jsonl) against the bare network, decoding, and the loop users write."""
+"""LPIPS end to end (files on disk to samples.jsonl) against the bare network, decoding, and the loops users write."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _case(net: str, side: int, count: int, rounds: int) -> dict[str, Any]:
             "one pair": _end_to_end(one, Path(folder), f"lpips@{net}"),
             "bare forward": _bare(path, net, count),
             "decode, 1 core": _decode(path, count),
-            "user loop": _user_loop(path, net, count),
+            "user loop": _user_loop(path, _lpips_package(net), count),
+            "torchmetrics": _user_loop(path, _torchmetrics(net), count),
         }
         rows = interleaved(f"lpips {net} {side}", count, tasks, rounds)
     return _ratios(f"lpips {net} {side}x{side} png", rows)
@@ -51,6 +52,7 @@ def _ratios(name: str, rows: dict[str, Row]) -> dict[str, Any]:
         "of bound": share / best,
         "net of start": forward.median_s / (whole.median_s - start) / best,
         "vs user loop": rows["user loop"].median_s / whole.median_s,
+        "vs torchmetrics": rows["torchmetrics"].median_s / whole.median_s,
         "spread": (whole.max_s - whole.min_s) / whole.median_s,
     }
 
@@ -111,12 +113,23 @@ def _decode(path: Path, count: int) -> Any:
     return read
 
 
-def _user_loop(path: Path, net: str, count: int) -> Any:
-    """What people write: PIL, one pair a call, the lpips package on the same weights."""
+def _lpips_package(net: str) -> Any:
     import lpips
+
+    return lpips.LPIPS(net=net, pnet_rand=True, verbose=False).eval()
+
+
+def _torchmetrics(net: str) -> Any:
+    """Its network; with random weights below the linear layers, since its own way to the others is a download."""
+    from torchmetrics.functional.image.lpips import _LPIPS
+
+    return _LPIPS(net=net, pnet_rand=True)
+
+
+def _user_loop(path: Path, model: Any, count: int) -> Any:
+    """What people write: PIL, one pair a call, since each pair shall have its number."""
     import torch
 
-    model = lpips.LPIPS(net=net, pnet_rand=True, verbose=False).eval()
     folder = path.parent
 
     def image(name: str) -> Any:
