@@ -23,7 +23,7 @@ _KINDS = {"wav": ("wav", "pcm_s16le"), "flac": ("flac", "flac"), "mp3": ("mp3", 
 
 def run(rounds: int, quick: bool) -> list[dict[str, Any]]:
     """10 s of 44.1 kHz stereo to 48 kHz mono; ``ratio`` is bare PyAV's time over ours, with one worker and with two."""
-    count = 6 if quick else 40
+    count = 6 if quick else 24
     rows = []
     for kind in _KINDS:
         with workspace() as name:

@@ -28,7 +28,7 @@ def main() -> None:
     """Command line: names of benchmarks (all by default), ``--rounds``, ``--quick``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=BENCHMARKS, metavar="NAME", help=f"any of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds after one that warms up")
+    parser.add_argument("--rounds", type=int, default=2, help="timed rounds after one that warms up")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it runs; writes no results")
     options = parser.parse_args()
     print(", ".join(f"{key} {value}" for key, value in machine().items()))
