@@ -11,13 +11,14 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 SIDE_BY_SIDE = OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all test-cuda lint bench clean
+.PHONY: help demo test test-all test-cuda test-gage lint bench clean
 
 help:
 	@echo "make demo       score a small synthetic run (installs the package on the first call)"
 	@echo "make test       lint, then the tests that take seconds"
 	@echo "make test-all   every test but those that need CUDA"
 	@echo "make test-cuda  the tests that need a CUDA device"
+	@echo "make test-gage  the plug-in in the real framework: make test-gage GAGE=<checkout>"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      benchmarks; results go to benchmarks/results/"
 	@echo "make clean      remove the environment and what tools leave behind"
@@ -41,6 +42,13 @@ lint: $(VENV)/.stamp-test
 
 bench: $(VENV)/.stamp-test
 	$(BIN)/python benchmarks/run.py
+
+# The framework is no package: these are what the core of a checkout imports.
+test-gage: $(VENV)/.stamp-test
+	@test -f "$(GAGE)/run.py" || { echo "Name a checkout of the framework: make test-gage GAGE=<checkout>"; exit 2; }
+	$(PIP) install --quiet loguru requests typer jinja2 jsonschema termcolor
+	$(PIP) install --quiet --no-deps rlcard==1.2.0
+	GAGE=$(abspath $(GAGE)) $(BIN)/python -m pytest tests/gage
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,6 +15,7 @@ import pytest
 
 from genmeter.config import Policy, RunConfig
 from genmeter.errors import CODES, FLAGS
+from genmeter.integrations.gage.settings import read_settings
 from genmeter.synth.demo import write_demo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,6 +46,7 @@ def fences(path: Path) -> list[Fence]:
 SNIPPETS = fences(README)
 MAKE = [f for f in SNIPPETS if f.language == "bash" and all(x.startswith("make ") for x in f.text.split("\n") if x)]
 RUN = [f for f in SNIPPETS if f.language in ("bash", "python") and f not in MAKE]
+LIBRARY = [f for f in fences(ROOT / "docs/library.md") if f.language == "python"]
 SAMPLES = [f for f in SNIPPETS if f.language == "json"]
 
 
@@ -85,7 +87,7 @@ def test_make_commands_are_targets() -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make on this machine")
-@pytest.mark.parametrize("target", ["demo", "test", "test-all", "test-cuda", "lint", "bench"])
+@pytest.mark.parametrize("target", ["demo", "test", "test-all", "test-cuda", "test-gage", "lint", "bench"])
 def test_make_targets_resolve(target: str, tmp_path: Path) -> None:
     done = subprocess.run(["make", "-n", target, f"VENV={tmp_path / 'venv'}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -116,6 +118,13 @@ def test_the_demo_tells_good_from_bad(tmp_path: Path, command_env: dict[str, str
 @pytest.mark.parametrize("fence", RUN, ids=[f.name for f in RUN])
 def test_snippet_runs(fence: Fence, workspace: Path, command_env: dict[str, str]) -> None:
     output = run(fence, workspace, command_env)
+    assert output.strip()
+
+
+@pytest.mark.parametrize("fence", LIBRARY, ids=[f.name for f in LIBRARY])
+def test_library_snippet_runs(fence: Fence, tmp_path: Path, command_env: dict[str, str]) -> None:
+    output = run(fence, tmp_path, command_env)
+    assert "error" not in output
     assert output.strip()
 
 
@@ -230,6 +239,9 @@ def test_json_and_yaml_fences_are_valid(path: Path) -> None:
     for fence in fences(path):
         if fence.language == "json":
             json.loads(fence.text)
+        elif fence.language == "yaml" and path.name == "gage.md":
+            for adapter in yaml.safe_load(fence.text)["role_adapters"]:
+                assert read_settings(adapter["params"]["implementation_params"]).config.metrics
         elif fence.language == "yaml":
             RunConfig.model_validate(yaml.safe_load(fence.text))
 

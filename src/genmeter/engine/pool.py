@@ -57,6 +57,12 @@ class EncoderPool:
                     self._failed[index] = error
         return self._encoders
 
+    def ready(self, index: int) -> None:
+        """Make and load an encoder before any window asks for it. Raises the error that its samples would get."""
+        if index not in self._encoders and index not in self._failed:
+            self._encoders[index] = self._create(index)
+        self.load(index)
+
     def _create(self, index: int) -> Encoder:
         use = self.catalog.encoders[index]
         return create_encoder(use.name, use.entry, self._fetch(index))

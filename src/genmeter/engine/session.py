@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,6 +20,7 @@ from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation
 from genmeter.engine.features import Features
 from genmeter.engine.ledger import MemoryLedger
+from genmeter.engine.microbatch import MicroBatcher
 from genmeter.engine.offer import PlanOptions
 from genmeter.engine.plan import plan
 from genmeter.engine.pool import EncoderPool
@@ -99,6 +102,50 @@ class Engine:
         self._preparer = Preparer.of(self.config, [Path.cwd()])
         self._features = Features(self._catalog, None, None)
         self._lock = threading.Lock()
+        self._calls: MicroBatcher[Mapping[str, Any], Result] = MicroBatcher(self._answer, limit=_WINDOW)
+
+    def submit(self, sample: Mapping[str, Any], *, block: bool = True) -> Future[Result]:
+        """Hand one sample over, from any thread; calls that come at the same time share batches.
+
+        An idle engine starts within 5 ms; while it computes, further calls gather for the next batch. Whatever is wrong
+        with the sample stands in its result, and touches no other.
+
+        Args:
+            sample: As for :meth:`score`.
+            block: Wait while 1,024 samples are waiting already.
+
+        Returns:
+            A future. ``future.result(seconds)`` waits no longer than that; ``future.cancel()`` takes a sample back
+            whose batch has not begun.
+
+        Raises:
+            genmeter.engine.microbatch.Busy: Too many samples wait, and ``block`` is false.
+            RuntimeError: The engine was closed.
+        """
+        return self._calls.submit(sample, block=block)
+
+    async def score_async(self, sample: Mapping[str, Any]) -> Result:
+        """As :meth:`submit`, awaited; other tasks of the event loop go on meanwhile."""
+        return await asyncio.wrap_future(self.submit(sample, block=False))
+
+    def warmup(self) -> None:
+        """Load the networks of the configured metrics, so that the first sample does not wait for them.
+
+        Raises:
+            GenmeterError: As loading does: ``weights_unavailable``, ``model_probe_failed``, ``out_of_memory`` ...
+        """
+        with self._lock:
+            for name in self._catalog.explicit or ():
+                variant = self._catalog.variant(name)
+                for need in variant.needs:
+                    if need.encoder is not None:
+                        self._pool.ready(self._catalog.encoder(need.encoder, variant.models.get(need.name)))
+
+    def stats(self) -> dict[str, float]:
+        """What :meth:`submit` did: ``samples`` answered, in how many ``batches``, their ``mean_batch``, ``pending``."""
+        calls = self._calls
+        mean = calls.answered / calls.batches if calls.batches else 0.0
+        return {"samples": calls.answered, "batches": calls.batches, "mean_batch": mean, "pending": calls.pending}
 
     def score(self, samples: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
         """Score samples as they come; results follow in input order, and no sample raises.
@@ -116,6 +163,11 @@ class Engine:
             with self._lock:
                 results = self._score_window([_line(index, sample) for index, sample in batch], batch)
             yield from results
+
+    def _answer(self, samples: list[Mapping[str, Any]]) -> list[Result]:
+        given = list(enumerate(samples))
+        with self._lock:
+            return self._score_window([_line(index, sample) for index, sample in given], given)
 
     def _score_window(self, lines: list[InputLine], given: list[tuple[int, Mapping[str, Any]]]) -> list[Result]:
         ledger = MemoryLedger()
@@ -150,7 +202,8 @@ class Engine:
         return results
 
     def close(self) -> None:
-        """Stop the decode threads. Results that were handed out stay valid."""
+        """Stop the threads; samples that were submitted and not begun are cancelled. Results stay valid."""
+        self._calls.close()
         self._preparer.__exit__(None, None, None)
 
     def __enter__(self) -> Engine:
