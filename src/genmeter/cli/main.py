@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from genmeter import __version__
-from genmeter.cli import cache, demo, metrics, models, reference, report, schema, score, summary
+from genmeter.cli import cache, demo, gage, metrics, models, reference, report, schema, score, summary
 from genmeter.errors import GenmeterError
 
 _FULL = "make room there: "
@@ -55,6 +55,7 @@ app.command("summary", help="Print the table of one or more runs.")(summary.comm
 app.command("report", help="Write the HTML report of a run again.")(report.command)
 app.command("metrics", help="List the metrics, or print the card of one.")(metrics.command)
 app.command("schema", help="Print a JSON Schema: sample, eval_result, summary or run.")(schema.command)
+app.command("gage-manifests", help="Print the folder in which GAGE finds the plug-in.")(gage.command)
 app.add_typer(models.app, name="models", help="The weight files: list, fetch, verify.")
 app.add_typer(cache.app, name="cache", help="The feature cache: stats, gc, clear.")
 

@@ -1,0 +1,1 @@
+"""A stand-in for the framework that the plug-in joins."""
