@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "fakes
 import clip_nets
 
 MODEL, ARCHITECTURE = "clip-openai-vit-b-32", "ViT-B-32-quickgelu"
-CASES = (("png", 512, 40), ("jpg", 512, 40), ("png", 1024, 20))
+CASES = (("png", 512, 24), ("jpg", 512, 24), ("png", 1024, 12))
 
 
 def run(rounds: int, quick: bool) -> list[dict[str, Any]]:

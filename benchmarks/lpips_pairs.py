@@ -11,7 +11,7 @@ import numpy as np
 from common import Row, bound, interleaved, make_pairs, workspace
 from PIL import Image
 
-CASES = (("alex", 256, 128), ("alex", 512, 32), ("vgg", 256, 12))
+CASES = (("alex", 256, 128), ("alex", 512, 24), ("vgg", 256, 8))
 
 
 def run(rounds: int, quick: bool) -> list[dict[str, Any]]:
