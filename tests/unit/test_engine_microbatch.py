@@ -172,11 +172,33 @@ def test_an_engine_is_awaited(grey: Path) -> None:
     assert [r.scores for r in found] == [r.scores for r in direct]
 
 
+def test_each_call_has_a_place_of_its_own_and_keeps_its_array(grey: Path) -> None:
+    buffer = np.full((8, 8, 3), 40, np.uint8)
+    with genmeter.Engine(["fake_level"], device="cpu") as engine:
+        futures = []
+        for level in (40, 80, 120):
+            buffer[:] = level
+            futures.append(engine.submit({"prompt": "p", "output": buffer}))
+        found = [future.result(30) for future in futures]
+    assert [result.scores["fake_level"] for result in found] == [40.0, 80.0, 120.0]
+    assert len({result.id for result in found}) == len({result.line for result in found}) == 3
+
+
+def test_a_great_many_tasks_wait_for_room(grey: Path) -> None:
+    async def together(engine: genmeter.Engine) -> list[Any]:
+        return list(await asyncio.gather(*(engine.score_async({"id": "x", "output": "g1.png"}) for _ in range(1200))))
+
+    with genmeter.Engine(["fake_level"], media_root=str(grey), device="cpu") as engine:
+        assert {result.scores["fake_level"] for result in asyncio.run(together(engine))} == {8.0}
+
+
 def test_a_closed_engine_takes_no_calls(grey: Path) -> None:
     engine = genmeter.Engine(["fake_level"], media_root=str(grey), device="cpu")
     engine.close()
     with pytest.raises(RuntimeError, match="closed"):
         engine.submit({"id": "1", "output": "g1.png"})
+    with pytest.raises(RuntimeError, match="closed"):
+        next(engine.score([{"id": "1", "output": "g1.png"}]))
 
 
 def test_warming_up_loads_what_is_configured(empty_home: Path) -> None:

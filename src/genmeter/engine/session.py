@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from genmeter import __version__
 from genmeter.config import RunConfig, load_config, read_config
@@ -20,7 +23,7 @@ from genmeter.engine.device import device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation
 from genmeter.engine.features import Features
 from genmeter.engine.ledger import MemoryLedger
-from genmeter.engine.microbatch import MicroBatcher
+from genmeter.engine.microbatch import Busy, MicroBatcher
 from genmeter.engine.offer import PlanOptions
 from genmeter.engine.plan import plan
 from genmeter.engine.pool import EncoderPool
@@ -102,7 +105,9 @@ class Engine:
         self._preparer = Preparer.of(self.config, [Path.cwd()])
         self._features = Features(self._catalog, None, None)
         self._lock = threading.Lock()
-        self._calls: MicroBatcher[Mapping[str, Any], Result] = MicroBatcher(self._answer, limit=_WINDOW)
+        self._calls: MicroBatcher[tuple[int, Mapping[str, Any]], Result] = MicroBatcher(self._answer, limit=_WINDOW)
+        self._count = itertools.count()
+        self._closed = False
 
     def submit(self, sample: Mapping[str, Any], *, block: bool = True) -> Future[Result]:
         """Hand one sample over, from any thread; calls that come at the same time share batches.
@@ -111,7 +116,7 @@ class Engine:
         with the sample stands in its result, and touches no other.
 
         Args:
-            sample: As for :meth:`score`.
+            sample: As for :meth:`score`. Arrays in it are copied, so the caller may use them again at once.
             block: Wait while 1,024 samples are waiting already.
 
         Returns:
@@ -122,11 +127,15 @@ class Engine:
             genmeter.engine.microbatch.Busy: Too many samples wait, and ``block`` is false.
             RuntimeError: The engine was closed.
         """
-        return self._calls.submit(sample, block=block)
+        return self._calls.submit((next(self._count), _own(sample)), block=block)
 
     async def score_async(self, sample: Mapping[str, Any]) -> Result:
-        """As :meth:`submit`, awaited; other tasks of the event loop go on meanwhile."""
-        return await asyncio.wrap_future(self.submit(sample, block=False))
+        """As :meth:`submit`, awaited; other tasks of the event loop go on meanwhile, also while there is no room."""
+        try:
+            future = self.submit(sample, block=False)
+        except Busy:
+            future = await asyncio.to_thread(self.submit, sample)
+        return await asyncio.wrap_future(future)
 
     def warmup(self) -> None:
         """Load the networks of the configured metrics, so that the first sample does not wait for them.
@@ -158,14 +167,15 @@ class Engine:
         Yields:
             One result for each sample. At most 64 samples are held at a time.
         """
+        if self._closed:
+            raise RuntimeError("the engine is closed")
         stream = enumerate(samples)
         while batch := list(islice(stream, _WINDOW)):
             with self._lock:
                 results = self._score_window([_line(index, sample) for index, sample in batch], batch)
             yield from results
 
-    def _answer(self, samples: list[Mapping[str, Any]]) -> list[Result]:
-        given = list(enumerate(samples))
+    def _answer(self, given: list[tuple[int, Mapping[str, Any]]]) -> list[Result]:
         with self._lock:
             return self._score_window([_line(index, sample) for index, sample in given], given)
 
@@ -203,6 +213,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop the threads; samples that were submitted and not begun are cancelled. Results stay valid."""
+        self._closed = True
         self._calls.close()
         self._preparer.__exit__(None, None, None)
 
@@ -225,6 +236,17 @@ def _line(index: int, sample: Mapping[str, Any]) -> InputLine:
     if form.sample["id"] is None:
         form.sample["id"] = f"line-{index + 1}"
     return InputLine(index, "<memory>", index + 1, record, form.sample, form.path, None)
+
+
+def _own(value: Any) -> Any:
+    """The same sample with arrays of its own: a caller may fill its buffers anew before the batch begins."""
+    if type(value) is dict:
+        return {key: _own(item) for key, item in value.items()}
+    if type(value) is list or type(value) is tuple:
+        return type(value)(map(_own, value))
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def merged_config(
