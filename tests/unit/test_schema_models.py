@@ -146,7 +146,7 @@ def test_missing_fields_are_said_to_be_missing() -> None:
         {"messages": [{"role": "user", "content": ["plain", {"type": "novel", "x": 1}, {"url": "a.png"}]}]},
         {"predict_result": [{"index": None, "message": None, "usage": None}]},
         {"unconditioned_input": "only the letter"},
-        {"golden_trajectories": [{"messages": []}]},
+        {"golden_trajectories": [[], [{"role": "tool", "content": "4", "tool_call_id": "c"}]]},
     ],
 )
 def test_what_records_in_use_hold_is_accepted(extra: dict[str, Any]) -> None:

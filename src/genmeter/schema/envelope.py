@@ -10,7 +10,8 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from genmeter.schema.fragments import read_content
+from genmeter.schema.fragments import read_content, read_part
+from genmeter.schema.normalize import copied
 from genmeter.schema.results import merge_eval_result
 
 _ANSWERS = ("answer", "text", "content")
@@ -72,11 +73,81 @@ def resolve_model_output(sample: Mapping[str, Any], model_output: Mapping[str, A
 
 
 def resolve_judge_output(sample: Mapping[str, Any], judge_output: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What the judge said: the output at hand, else ``eval_result``, else ``{}``. A copy."""
-    for found in (judge_output, sample.get("eval_result"), sample.get("judge_output")):
+    """What the judge said: the output at hand, else ``eval_result``, else ``{}``. A copy.
+
+    Before ``{}`` come what a run put beside the model's last output (``runtime_judge_outcome.judge_output``) and the
+    older field ``judge_output``.
+    """
+    outcome = resolve_model_output(sample).get("runtime_judge_outcome")
+    beside = outcome.get("judge_output") if isinstance(outcome, Mapping) else None
+    for found in (judge_output, sample.get("eval_result"), beside, sample.get("judge_output")):
         if isinstance(found, Mapping) and found:
             return dict(found)
     return {}
+
+
+def merge_multimodal_inputs(sample: dict[str, Any]) -> None:
+    """Gather the media that the model is given in ``inputs.multi_modal_data``, a list per kind. Changes ``sample``.
+
+    ``inputs`` becomes an object: a list becomes ``messages`` if there are none, a string ``prompt``; the ``prompt`` is
+    in it too. Each kind holds what was there, then ``visual`` or ``audio``, then what the messages refer to, each once.
+    Where the messages refer to media of a kind, only those are left, as messages are the main input. ``references``,
+    ``predict_result`` and ``raw_assets`` are never read, and neither is a file.
+
+    Args:
+        sample: A sample; its ``inputs`` are replaced by an object that shares nothing with the earlier one.
+    """
+    inputs = sample.get("inputs")
+    if isinstance(inputs, list) and not sample.get("messages"):
+        sample["messages"] = inputs
+    elif isinstance(inputs, str) and inputs:
+        sample.setdefault("prompt", inputs)
+    gathered = copied(inputs) if isinstance(inputs, Mapping) else {}
+    prompt = inputs if isinstance(inputs, str) and inputs else sample.get("prompt")
+    if prompt:
+        gathered.setdefault("prompt", copied(prompt))
+    held = gathered.get("multi_modal_data")
+    media = dict(held) if isinstance(held, Mapping) else {}
+    messages = sample.get("messages")
+    for kind in _URLS:
+        given = [value for key in (kind, f"{kind}s") for value in _listed(media.pop(key, None))]
+        given += _listed(sample.get({"image": "visual", "audio": "audio"}.get(kind, "")))
+        referred = [
+            part.value
+            for message in (messages if isinstance(messages, list) else ())
+            if isinstance(message, Mapping)
+            for part, _ in read_content(message.get("content"))
+            if part.kind == kind
+        ]
+        kept = _once(given + referred)
+        if referred:
+            taken = {_key(value) for value in referred}
+            kept = [value for value in kept if _key(value) in taken]
+        if kept:
+            media[kind] = kept
+    if media:
+        gathered["multi_modal_data"] = media
+    else:
+        gathered.pop("multi_modal_data", None)
+    sample["inputs"] = gathered
+
+
+def _listed(value: Any) -> list[Any]:
+    """The places in a string, a fragment, or a list of these."""
+    items = value if isinstance(value, list) else [value]
+    parts = [read_part(item) for item in items if item is not None]
+    return [part.value for part in parts if part.kind != "bad"]
+
+
+def _once(values: list[Any]) -> list[Any]:
+    first: dict[Any, Any] = {}
+    for value in values:
+        first.setdefault(_key(value), value)
+    return list(first.values())
+
+
+def _key(value: Any) -> Any:
+    return value if isinstance(value, str) else id(value)
 
 
 def _several(count: Any) -> bool:

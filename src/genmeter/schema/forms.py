@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Literal, NamedTuple
 
 from genmeter.contract import Modality
@@ -33,6 +34,12 @@ _NEARLY = {
 _BUILT_FROM = frozenset({"id", *_SHORT_KEYS})
 _TAKEN = frozenset({"id", "output", "reference", "input", "references", "predict_result", "messages"})
 _MOST_ISSUES = 3
+# What scoring does not read, and what is not read of a turn or a candidate.
+_NOT_SCORED = re.compile(
+    r"(few_shot_examples|golden_trajectories|sandbox|tools|tool_choice|sampling_params|generation_params"
+    r"|unconditioned_input|messages\[\d+\]\.(tool_calls|tool_call_id)"
+    r"|predict_result\[\d+\]\.(usage|latency_ms|message\.tool_calls|message\.tool_call_id))\b"
+)
 
 
 class Form(NamedTuple):
@@ -52,7 +59,14 @@ class Form(NamedTuple):
 
 
 def read_form(record: dict[str, Any], *, check: bool = True) -> Form:
-    """Find the sample in a record and validate it. The record is never changed.
+    """Find the sample in a record and validate what scoring reads of it. The record is never changed.
+
+    Scoring reads ``id``, ``schema_version``, ``task_type``, ``messages``, ``options``, ``references``, ``label``,
+    ``metadata``, ``data_tag``, ``raw_assets``, ``eval_config``, ``predict_result`` and ``eval_result``: an issue in one
+    of these is an error. What stands in ``few_shot_examples``, ``golden_trajectories``, ``sandbox``, ``tools``,
+    ``tool_choice``, ``sampling_params``, ``generation_params`` and ``unconditioned_input``, in the tool calls of a
+    turn, and in ``usage`` and ``latency_ms`` of a candidate keeps no sample from being scored:
+    :func:`genmeter.schema.models.validate_sample` finds it, and a dataset file with ``mode: warn`` reports it.
 
     Args:
         record: A Sample; a record with a Sample under ``sample`` (the files GAGE writes); or the short form ``{"id",
@@ -104,7 +118,7 @@ def _filled(sample: dict[str, Any]) -> dict[str, Any]:
 def _checked(sample: dict[str, Any]) -> dict[str, Any]:
     if sample.get("id") and surely_valid(sample):
         return sample
-    issues = validate_sample(sample)
+    issues = [issue for issue in validate_sample(sample) if not _NOT_SCORED.match(issue)]
     if sample.get("id") == "":
         issues.append("id: expected a string, found an empty one")
     if issues:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Discriminator, GetJsonSchemaHandler, Tag, ValidationError, WithJsonSchema
 from pydantic.json_schema import GenerateJsonSchema
 
-from genmeter.schema.fragments import json_name
+from genmeter.schema.issues import describe
 from genmeter.schema.media import is_media_object
 
-# In Python a url may also be an in-memory object (image, array, encoded bytes), so only its schema is a string.
-Url: TypeAlias = Annotated[Any, WithJsonSchema({"type": "string"})]
+# In Python a url may also be an in-memory object (image, array, encoded bytes). What is neither is an error of that one
+# asset, found by whoever reads it, so that the others of the sample are scored.
+Url: TypeAlias = Annotated[Any, WithJsonSchema({"description": "A string: a path or URI."})]
 Number: TypeAlias = int | float
 
 
@@ -156,13 +157,46 @@ Content: TypeAlias = Annotated[
 ]
 
 
+class CalledFunction(Model):
+    """Which function a tool call names, and with what: JSON in a string as OpenAI has it, or an object."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Model):
+    """One call in ``tool_calls``."""
+
+    id: str | None = None
+    type: str | None = None
+    function: CalledFunction | None = None
+
+
 class Message(Model):
-    """One turn in the style of OpenAI: a role and a list of content fragments."""
+    """One turn in the style of OpenAI: a role and a list of content fragments.
+
+    An assistant's turn may hold ``tool_calls``; a turn with the role ``tool`` answers one, named by ``tool_call_id``.
+    """
 
     role: str = "user"
     content: Content = None
-    tool_calls: list[Any] | None = None
+    tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+
+
+class FunctionSchema(Model):
+    """A function that a model may call; ``parameters`` is a JSON Schema."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class Tool(Model):
+    """One of ``tools``, as OpenAI has them; of a type other than ``function`` nothing more is asked."""
+
+    type: str
+    function: FunctionSchema | None = None
 
 
 class OptionItem(Model):
@@ -179,6 +213,13 @@ class ReferenceItem(Model):
     meta: dict[str, Any] | None = None
 
 
+class _WithoutAnswer:
+    """An object with an answer is an item and nothing else, so the schema of a bare fragment must not take it."""
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"allOf": [handler(core), {"not": {"type": "object", "required": ["answer"]}}]}
+
+
 def _reference_tag(value: Any) -> str | None:
     if isinstance(value, dict):
         return "item" if "answer" in value else "fragment"
@@ -193,7 +234,7 @@ def _reference_tag(value: Any) -> str | None:
 
 Reference: TypeAlias = Annotated[
     Annotated[ReferenceItem, Tag("item")]
-    | Annotated[Fragment, Tag("fragment")]
+    | Annotated[Fragment, Tag("fragment"), _WithoutAnswer()]
     | Annotated[list[Fragment], Tag("list")]
     | Annotated[str | Number | None, Tag("plain")]
     | Annotated[Any, Tag("object"), WithJsonSchema({"type": "null"})],
@@ -220,14 +261,23 @@ Option: TypeAlias = Annotated[
 
 
 class FewShotItem(Model):
-    """A worked example that comes with the sample."""
+    """A worked example that comes with the sample.
+
+    It may not hold examples of its own, nor what a run writes, nor large objects: these fields are refused by name
+    unless they are null. Other unknown fields pass.
+    """
 
     messages: list[Message]
     references: list[Reference]
     options: list[Option] | None = None
     label: str | Number | None = None
-    tools: list[Any] | None = None
+    tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    few_shot_examples: None = None
+    predict_result: None = None
+    eval_result: None = None
+    raw_assets: None = None
+    sandbox: None = None
 
 
 class Sandbox(Model):
@@ -275,12 +325,12 @@ class Sample(Model):
     references: list[Reference] | str | dict[str, Any] | None = None
     label: str | Number | None = None
     few_shot_examples: list[FewShotItem] | None = None
-    golden_trajectories: list[Any] | None = None
+    golden_trajectories: list[list[Message]] | None = None
     sandbox: Sandbox | None = None
     metadata: dict[str, Any] | None = None
     data_tag: dict[str, Any] | None = None
     raw_assets: dict[str, Any] | None = None
-    tools: list[Any] | None = None
+    tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     sampling_params: dict[str, Any] | None = None
     generation_params: dict[str, Any] | None = None
@@ -290,20 +340,6 @@ class Sample(Model):
     eval_result: EvalResult | None = None
 
 
-_EXPECTED = {
-    "string_type": "a string",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "list_type": "a list",
-    "dict_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "fragment": "a fragment (an object or a string)",
-    "content": "a list of fragments or a string",
-    "reference": "a string or an object with an answer",
-    "option": "an object with id and content, or a string",
-}
 _validate = Sample.__pydantic_validator__.validate_python
 
 
@@ -316,41 +352,5 @@ def validate_sample(data: dict[str, Any]) -> list[str]:
     try:
         _validate(data)
     except ValidationError as error:
-        return _issues(data, error)
+        return describe(data, error)
     return []
-
-
-def _issues(data: Any, error: ValidationError) -> list[str]:
-    wanted: dict[str, list[str]] = {}
-    found: dict[str, str] = {}
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        path, value, missing = _locate(data, item["loc"])
-        if missing:
-            found[path] = "is missing"
-            continue
-        found.setdefault(path, json_name(value))
-        expected = _EXPECTED.get(item["type"], "another value")
-        if expected not in wanted.setdefault(path, []):
-            wanted[path].append(expected)
-    issues = []
-    for path in found:
-        # Where a member of a union failed deep inside, the other members fail at its root: only the depth tells.
-        if any(other.startswith((f"{path}.", f"{path}[")) for other in found):
-            continue
-        expected = " or ".join(wanted.get(path, ())).replace("a whole number or a number", "a number")
-        issues.append(f"{path}: expected {expected}, found {found[path]}" if expected else f"{path}: is missing")
-    return issues
-
-
-def _locate(data: Any, loc: tuple[int | str, ...]) -> tuple[str, Any, bool]:
-    """The field path behind a pydantic location, which also holds the tags of unions: these are left out."""
-    path, node = "", data
-    for position, step in enumerate(loc):
-        if isinstance(step, int) and isinstance(node, list):
-            path, node = f"{path}[{step}]", node[step]
-        elif isinstance(step, str) and isinstance(node, dict):
-            if step in node:
-                path, node = f"{path}.{step}" if path else step, node[step]
-            elif position == len(loc) - 1:
-                return (f"{path}.{step}" if path else step), None, True
-    return path or "the sample", node, False

@@ -94,12 +94,24 @@ def _content(value: Any) -> bool:
     return all(map(_fragment, value)) if type(value) is list else _fragment(value)
 
 
+def _function(value: Any) -> bool:
+    return value is None or (type(value) is dict and "name" in value and _fields(value, _FUNCTION))
+
+
+def _tool_calls(value: Any) -> bool:
+    return value is None or (type(value) is list and all(type(c) is dict and _fields(c, _TOOL_CALL) for c in value))
+
+
 def _message(value: Any) -> bool:
     return type(value) is dict and _fields(value, _MESSAGE)
 
 
 def _messages(value: Any) -> bool:
     return type(value) is list and all(map(_message, value))
+
+
+def _trajectories(value: Any) -> bool:
+    return value is None or (type(value) is list and all(map(_messages, value)))
 
 
 def _reference(value: Any) -> bool:
@@ -124,10 +136,12 @@ def _eval_config(value: Any) -> bool:
     return value is None or (type(value) is dict and _fields(value, _EVAL_CONFIG))
 
 
+_FUNCTION: Mapping[str, Callable[[Any], bool]] = {"name": is_text, "arguments": lambda v: is_text(v) or _object(v)}
+_TOOL_CALL: Mapping[str, Callable[[Any], bool]] = {"id": _text_or_none, "type": _text_or_none, "function": _function}
 _MESSAGE: Mapping[str, Callable[[Any], bool]] = {
     "role": is_text,
     "content": _content,
-    "tool_calls": _list_or_none,
+    "tool_calls": _tool_calls,
     "tool_call_id": _text_or_none,
 }
 _REFERENCE: Mapping[str, Callable[[Any], bool]] = {"answer": _anything, "meta": _object}
@@ -149,12 +163,12 @@ _SAMPLE: Mapping[str, Callable[[Any], bool]] = {
     "references": _references,
     "label": _label,
     "few_shot_examples": _none,
-    "golden_trajectories": _list_or_none,
+    "golden_trajectories": _trajectories,
     "sandbox": _none,
     "metadata": _object,
     "data_tag": _object,
     "raw_assets": _object,
-    "tools": _list_or_none,
+    "tools": _none,
     "tool_choice": _text_or_none,
     "sampling_params": _object,
     "generation_params": _object,
