@@ -10,7 +10,8 @@ import pytest
 
 import genmeter
 from genmeter.api import Observer
-from genmeter.inputs.source import InputChanged, open_source
+from genmeter.inputs.lines import InputChanged
+from genmeter.inputs.source import open_source
 
 
 def rewrite(path: Path, change: Any) -> None:

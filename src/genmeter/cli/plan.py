@@ -18,6 +18,9 @@ def show_plan(
     references: Path | None = None,
     prompts: Path | None = None,
     limit: int | None = None,
+    match: str | None = None,
+    layout: str | None = None,
+    columns: Mapping[str, str] | None = None,
     as_json: bool = False,
 ) -> int:
     """Print the preview of a run. Returns the exit code 0."""
@@ -26,7 +29,15 @@ def show_plan(
     from genmeter.inputs.source import open_source
     from genmeter.schema import jsonio
 
-    source = open_source(inputs, references=references, prompts=prompts, limit=limit)
+    source = open_source(
+        inputs,
+        references=references,
+        prompts=prompts,
+        limit=limit,
+        match=match,
+        layout=layout,
+        columns=columns,
+    )
     found = preview(source, config)
     if as_json:
         sys.stdout.buffer.write(jsonio.dumps(found) + b"\n")

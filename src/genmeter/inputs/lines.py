@@ -20,6 +20,10 @@ MAX_LINE = 1 << 30
 """Longest line that is read, in bytes; a longer one is an error of its own and is skipped."""
 
 
+class InputChanged(ValueError):
+    """An input is not what it was when it was first read, so that its lines no longer fit their results."""
+
+
 def iter_lines(path: str | Path) -> Iterator[bytes]:
     """The lines of a file that hold more than white space, without their line ends.
 

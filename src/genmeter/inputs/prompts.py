@@ -115,7 +115,11 @@ def _json_document(file: Path, text: str) -> Iterator[tuple[int, Mapping[str, An
         data = loads(text)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
-    if isinstance(data, dict):
+    if isinstance(data, dict) and isinstance(data.get("data"), list):
+        # The evaluation lists of AudioLDM and its kin: files by their name, wherever the list says that they lie.
+        rows = [row for row in data["data"] if isinstance(row, dict)]
+        data = [{**row, "stem": Path(str(row["wav"])).stem} if row.get("wav") else row for row in rows]
+    elif isinstance(data, dict):
         data = [{"stem": key, "prompt": value} for key, value in data.items()]
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         raise ValueError(f"{file}: expected a list of objects with id and prompt, or an object of name to prompt")

@@ -10,20 +10,24 @@ import stat
 import sys
 import tempfile
 import weakref
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from genmeter.errors import GenmeterError
-from genmeter.inputs.folder import Folder, open_folder
-from genmeter.inputs.lines import numbered_lines
+from genmeter.inputs.clashes import refuse_clashes
+from genmeter.inputs.folder import Folder
+from genmeter.inputs.lines import InputChanged, numbered_lines
+from genmeter.inputs.listing import Listing
+from genmeter.inputs.media import open_media
+from genmeter.inputs.tables import Bytes, Table, data_uri, is_table, open_tables
 from genmeter.schema.forms import read_form, sample_path
 from genmeter.schema.fragments import json_name
 from genmeter.schema.jsonio import dumps, loads
+from genmeter.schema.splice import without_member
+
+_RESULT = b'"eval_result"'
 
 
 class InputLine(NamedTuple):
@@ -51,10 +55,6 @@ class InputLine(NamedTuple):
     nbytes: int = 0
 
 
-class InputChanged(ValueError):
-    """An input is not what it was when it was first read, so that its lines no longer fit their results."""
-
-
 class Source:
     """The lines of all inputs, in order. May be iterated any number of times; nothing is kept in memory.
 
@@ -74,10 +74,12 @@ class Source:
         *,
         roots: Sequence[Path],
         name: str,
-        folder: Folder | None = None,
+        folder: Folder | Listing | Table | None = None,
         limit: int | None = None,
+        limits: Mapping[int, int | None] | None = None,
     ) -> None:
         self._inputs = tuple(inputs)
+        self._limits = dict(limits or {})
         self._folder = folder
         self._limit = limit
         self._scan: tuple[str, int] | None = None
@@ -87,8 +89,16 @@ class Source:
         self.notes: list[str] = list(folder.notes) if folder else []
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where the inputs lie."""
+        return tuple(path for _, path in self._inputs)
+
+    @property
     def digest(self) -> str:
-        """SHA-256 (hex) over the lines, less blank ones, encoding marks, line ends and compression."""
+        """SHA-256 (hex) over the lines, less blank ones, encoding marks, line ends, compression and ``eval_result``.
+
+        Results may be written back into an input (``score --into``), which is the same input afterwards.
+        """
         return self._scanned()[0]
 
     @property
@@ -118,7 +128,7 @@ class Source:
         digest = _Digest()
         for place, number, raw in islice(self._raw(), self._scan[1]):
             index = digest.count
-            digest.add(place, raw if type(raw) is bytes else self._identity(number, raw))
+            digest.add(place, self._identity(number, raw))
             yield self._read(index, place, number, raw, known(index))
         if digest.result() != self._scan:
             raise InputChanged(
@@ -132,7 +142,7 @@ class Source:
                 yield 0, number, record
             return
         for place, (_, path) in enumerate(self._inputs):
-            for number, line in numbered_lines(path):
+            for number, line in islice(numbered_lines(path), self._limits.get(place)):
                 yield place, number, line
 
     def placed(self) -> Iterator[tuple[int, InputLine]]:
@@ -164,7 +174,7 @@ class Source:
         if self._scan is None:
             digest = _Digest()
             for place, number, raw in islice(self._raw(), self._limit):
-                digest.add(place, raw if type(raw) is bytes else self._identity(number, raw))
+                digest.add(place, self._identity(number, raw))
             self._scan = digest.result()
         return self._scan
 
@@ -174,7 +184,7 @@ class Source:
             return f"line {number}: {raw.message}".encode()
         if isinstance(raw, dict):
             return self._folder.identity(raw) if self._folder else dumps(raw)
-        return raw
+        return _without_result(raw) if _RESULT in raw else raw
 
 
 class _Digest:
@@ -203,21 +213,34 @@ def open_source(
     prompts: Path | None = None,
     spool: Path | None = None,
     limit: int | None = None,
+    match: str | None = None,
+    layout: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    put: Bytes = data_uri,
 ) -> Source:
     """Open what people have on disk as one :class:`Source`.
 
     Args:
-        inputs: JSONL files (plain or gzip), ``-`` for standard input, or one folder of media.
+        inputs: JSONL files (plain or gzip), dataset files (YAML; see :mod:`genmeter.inputs.dataset`), ``-`` for
+            standard input, or one folder of media.
         references: For a folder: a folder of references, paired by the path less its suffix.
         prompts: For a folder: a file of prompts; see :func:`genmeter.inputs.folder.open_folder`.
         spool: Where standard input and pipes are kept, since a run reads its input more than once; a temporary folder
             that goes with the source if absent.
         limit: Read no more than this many lines, over all inputs.
+        match: For a folder: how its files are paired; ``stem`` (the default), or see
+            :func:`genmeter.inputs.matching.open_matched`.
+        layout: For a folder: a name of :data:`genmeter.inputs.layouts.LAYOUTS`, or ``none`` to recognise none.
+        columns: For tables (CSV, TSV, Parquet): field of the sample to column; see
+            :func:`genmeter.inputs.tables.open_tables`.
+        put: For tables: where media go that stand in them as bytes.
 
     Raises:
         ValueError: An input does not exist, is no text, or holds no media; an id comes back in another file; options
             that do not fit.
     """
+    from genmeter.inputs.dataset import is_dataset_file, open_datasets  # it parses lines as is done here
+
     if not inputs:
         raise ValueError("no input given; expected JSONL files, '-' for standard input, or a folder of media")
     if limit is not None and limit < 0:
@@ -226,7 +249,7 @@ def open_source(
     if folders:
         if len(inputs) > 1:
             raise ValueError(f"{folders[0]} is a folder, and can only be scored alone: give one folder, or JSONL files")
-        folder = open_folder(Path(folders[0]), references=references, prompts=prompts)
+        folder = open_media(Path(folders[0]), references, prompts, match, layout)
         return Source(
             [(str(folders[0]), folder.root)],
             roots=_unique([folder.root, *([folder.references] if folder.references else []), Path.cwd()]),
@@ -234,6 +257,25 @@ def open_source(
             folder=folder,
             limit=limit,
         )
+    tables = [item for item in inputs if str(item) != "-" and is_table(item)]
+    if tables and len(tables) < len(inputs):
+        raise ValueError(f"{tables[0]} is a table, and can only be scored with tables: give tables, or JSONL files")
+    if tables and references is None and prompts is None:
+        paths = [Path(os.path.abspath(item)) for item in tables]
+        for item, path in zip(tables, paths, strict=True):
+            _check_there(str(item), path)
+        table = open_tables(paths, columns, put)
+        return Source(
+            [(", ".join(map(str, tables)), paths[0])],
+            roots=_unique([*(path.parent for path in paths), Path.cwd()]),
+            name=run_name(paths[0].with_suffix("")),
+            folder=table,
+            limit=limit,
+        )
+    if match or layout:
+        raise ValueError(f"--{'match' if match else 'layout'} is for a folder of media; none is given")
+    if columns:
+        raise ValueError("--map names the columns of a table (CSV, TSV or Parquet); none is given")
     if references is not None or prompts is not None:
         option = "references" if references is not None else "prompts"
         raise ValueError(f"--{option} pairs a folder of media; in JSONL they stand in each line")
@@ -241,8 +283,18 @@ def open_source(
         raise ValueError("'-' is given twice; standard input can be read only once")
     opened: list[tuple[str, Path]] = []
     roots: list[Path] = []
+    limits: dict[int, int | None] = {}
+    notes: list[str] = []
     cleanup: Path | None = None
     for item in inputs:
+        if is_dataset_file(item):
+            for spec, note in open_datasets(Path(item), limit):
+                _check_readable(str(spec.path), spec.path)
+                limits[len(opened)] = spec.limit
+                opened.append((str(spec.path), spec.path))
+                roots.append(spec.path.parent)
+                notes += [note] if note else []
+            continue
         shown = "stdin" if str(item) == "-" else str(item)
         if str(item) == "-" or _is_pipe(Path(item)):
             if spool is None and cleanup is None:
@@ -254,11 +306,12 @@ def open_source(
         opened.append((shown, path))
         _check_readable(shown, path)
     name = "stdin" if str(inputs[0]) == "-" else run_name(Path(inputs[0]))
-    source = Source(opened, roots=_unique([*roots, Path.cwd()]), name=name, limit=limit)
+    source = Source(opened, roots=_unique([*roots, Path.cwd()]), name=name, limit=limit, limits=limits)
+    source.notes += notes
     if cleanup is not None:
         weakref.finalize(source, shutil.rmtree, cleanup, True)
     if len(opened) > 1:
-        _check_ids(source)
+        refuse_clashes(source)
     return source
 
 
@@ -281,7 +334,7 @@ def parse_line(raw: bytes | GenmeterError, number: int) -> dict[str, Any]:
 def run_name(path: Path) -> str:
     """A name for a run: the input's file name less its suffixes, made safe for a folder name."""
     name = Path(os.path.abspath(path)).name
-    name = re.sub(r"(\.jsonl|\.ndjson|\.json)?(\.gz)?$", "", name, flags=re.IGNORECASE) or name
+    name = re.sub(r"(\.jsonl|\.ndjson|\.json|\.ya?ml)?(\.gz)?$", "", name, flags=re.IGNORECASE) or name
     return re.sub(r"[^\w.+-]+", "_", name).strip("._") or "run"
 
 
@@ -314,6 +367,11 @@ def _spooled(item: str | Path, folder: Path, position: int) -> Path:
     return target
 
 
+def _check_there(shown: str, path: Path) -> None:
+    if not path.is_file():
+        raise ValueError(f"{shown}: no such file or folder")
+
+
 def _check_readable(shown: str, path: Path) -> None:
     try:
         with open(path, "rb") as file:
@@ -326,44 +384,17 @@ def _check_readable(shown: str, path: Path) -> None:
         raise ValueError(f"{shown}: expected JSONL, found binary data; to score media files, give their folder")
 
 
+def _without_result(line: bytes) -> bytes:
+    """A line less the ``eval_result`` of its sample; one that is no record is taken as it is."""
+    try:
+        return without_member(line, sample_path(parse_line(line, 0)), "eval_result")
+    except (GenmeterError, ValueError):
+        return line
+
+
 def _nothing(index: int) -> bool:
     return False
 
 
 def _unique(paths: Iterable[Path]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(paths))
-
-
-def _check_ids(source: Source) -> None:
-    """Refuse an id that stands in two files. Keeps eight bytes an id; only a clash is looked at by name."""
-    files = len(source.files)
-    keys = [array("Q") for _ in range(files)]
-    for place, line in source.placed():
-        if line.sample is not None:
-            keys[place].append(_key(line.sample["id"]))
-    known = np.empty(0, np.uint64)
-    for place in range(files):
-        own = np.unique(np.frombuffer(keys[place], np.uint64)) if keys[place] else np.empty(0, np.uint64)
-        clash = np.intersect1d(known, own, assume_unique=True)
-        if clash.size:
-            _report_clash(source, set(clash[:100].tolist()))
-        known = np.union1d(known, own)
-
-
-def _key(identity: str) -> int:
-    data = identity.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-
-
-def _report_clash(source: Source, suspects: set[int]) -> None:
-    first: dict[str, tuple[int, InputLine]] = {}
-    for place, line in source.placed():
-        if line.sample is None or _key(line.sample["id"]) not in suspects:
-            continue
-        home, earlier = first.setdefault(line.sample["id"], (place, line))
-        if home != place:
-            raise ValueError(
-                f"id {line.sample['id']!r} stands in {earlier.file} (line {earlier.number}) and in {line.file} "
-                f"(line {line.number}); several inputs are parts of one set. To compare models, make one run per "
-                f"model, then `genmeter compare`"
-            )
