@@ -36,6 +36,8 @@ class Need(NamedTuple):
             the field that holds it (``metadata.source_prompt``).
         also: Modalities that are read frame by frame in its place, for tasks that make them.
         also_view: The view there: ``view``, and which frames.
+        fields: What a text need without an encoder hands over beside the candidate's text, as one mapping; see
+            :mod:`genmeter.schema.answers`. Its references are handed over together, as one item.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Need(NamedTuple):
     text_of: str = "prompt"
     also: tuple[Modality, ...] = ()
     also_view: View = {}
+    fields: tuple[str, ...] = ()
 
 
 class Feature(NamedTuple):

@@ -6,6 +6,7 @@
   beside them where the metric reads one, and ``"count": N`` for that many equal samples where it is of a set;
 - ``{"features": {NEED: [[...]]}}``: what the encoder would return, so that the metric's own arithmetic is held to a
   value on every machine;
+- ``{"items": [{NEED: {...}}]}``: what the planner would hand to a metric of texts; the value is the mean over them;
 - ``{"samples": [{"prediction": FILE, "prompt": TEXT, "references": [...]}]}``: files of other people, which are named
   with their origin and SHA-256 under ``files`` and never shipped. A text may be ``{"file": JSON, "key": ...}``. Such
   a case runs where the files lie in the folder that the environment variable ``GENMETER_GOLDENS`` names. Its value is
@@ -44,6 +45,7 @@ class GoldenCase:
         parameters: Parameters of the variant.
         texts: Text of each role that has one.
         features: (k, d) features of each need, by name.
+        items: What a metric of texts is handed, by need.
         samples: Files and texts by role, one mapping a sample.
         reduce: ``mean`` or ``difference`` of the samples' scores.
         count: How many equal samples are made of drawn inputs.
@@ -61,6 +63,7 @@ class GoldenCase:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     features: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    items: tuple[Mapping[str, Any], ...] = ()
     samples: tuple[Mapping[str, Any], ...] = ()
     reduce: str = "mean"
     count: int = 1
@@ -124,9 +127,9 @@ def read_cases(folder: Path) -> list[GoldenCase]:
 
 def _case(fields: dict[str, Any], files: Mapping[str, Mapping[str, str]]) -> GoldenCase:
     inputs = dict(fields.pop("inputs", {}))
-    samples = tuple(inputs.pop("samples", ()))
+    samples, items = tuple(inputs.pop("samples", ())), tuple(inputs.pop("items", ()))
     generator, features = inputs.pop("generator", None), inputs.pop("features", {})
-    if not samples and not features and generator not in GENERATORS:
+    if not samples and not items and not features and generator not in GENERATORS:
         raise ValueError(f"unknown generator {generator!r}")
     for name in _named_files(samples):
         if not files.get(name, {}).get("origin"):
@@ -136,6 +139,7 @@ def _case(fields: dict[str, Any], files: Mapping[str, Mapping[str, str]]) -> Gol
         generator=generator or "",
         args=inputs.pop("args", {}),
         features=features,
+        items=items,
         samples=samples,
         files={name: files[name] for name in _named_files(samples)},
         **inputs,

@@ -24,6 +24,8 @@ Range = tuple[float | None, float | None]
 # Beside the reference profile, which is each metric's own default.
 PROFILES = ("tiny",)
 _TEXTS = ("prompt", "caption", "target")
+# Fields of a sample that a text need may ask for; genmeter.schema.answers reads them.
+_FIELDS = ("references", "choice", "golden_trajectories", "predict_result")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class NeedSpec:
     """A need as metric.toml states it: its view holds constants and the names of the parameters that go into it.
 
     ``text_of`` and ``also`` are those of :class:`genmeter.contract.Need`; ``also_view`` and ``also_view_parameters``
-    are what the view holds besides where a modality of ``also`` is read.
+    are what the view holds besides where a modality of ``also`` is read; ``fields`` are those of the contract too.
     """
 
     name: str
@@ -113,6 +115,7 @@ class NeedSpec:
     also: tuple[Modality, ...] = ()
     also_view: Mapping[str, Scalar] = field(default_factory=dict)
     also_view_parameters: tuple[str, ...] = ()
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -290,7 +293,7 @@ def _parameter(name: str, data: dict[str, Any]) -> ParameterSpec:
 def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpec]) -> NeedSpec:
     where = f"needs.{name}"
     named = ("view_parameters", "also_view_parameters")
-    _known(data, ("encoder", "modality", "roles", "view", "text_of", "also", "also_view", *named), where)
+    _known(data, ("encoder", "modality", "roles", "view", "text_of", "also", "also_view", "fields", *named), where)
     for modality in data.get("also", ()):
         _one_of(modality, get_args(Modality), f"{where}.also")
     _one_of(data["modality"], get_args(Modality), f"{where}.modality")
@@ -302,6 +305,11 @@ def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpe
         raise ValueError(f"{where}.text_of: only a text of the role prompt has it")
     if text_of not in _TEXTS and "." not in text_of:
         raise ValueError(f"{where}.text_of: expected {', '.join(_TEXTS)} or a field path, found {text_of!r}")
+    for field_name in data.get("fields", ()):
+        _one_of(field_name, _FIELDS, f"{where}.fields")
+    raw = data["modality"] == "text" and data["roles"] == ["prediction"] and "encoder" not in data
+    if data.get("fields") and not raw:
+        raise ValueError(f"{where}.fields: only a text of the role prediction without an encoder has them")
     return NeedSpec(
         name=name,
         encoder=data.get("encoder"),
@@ -313,6 +321,7 @@ def _need(name: str, data: dict[str, Any], parameters: Mapping[str, ParameterSpe
         also=tuple(data.get("also", ())),
         also_view=data.get("also_view", {}),
         also_view_parameters=tuple(data.get("also_view_parameters", ())),
+        fields=tuple(data.get("fields", ())),
     )
 
 
@@ -328,6 +337,7 @@ def _claims(data: dict[str, Any], needs: Mapping[str, NeedSpec], bounds: Range) 
     if not isinstance(claims.symmetric, bool):
         raise ValueError(f"claims.symmetric: expected true or false, found {claims.symmetric!r}")
     found = {(role, need.modality) for need in needs.values() for role in need.roles}
+    found |= {("reference", need.modality) for need in needs.values() if "references" in need.fields}
     if data and not any(("prediction", m) in found and ("reference", m) in found for m in get_args(Modality)):
         raise ValueError("claims: only a metric that compares predictions with references of their kind has any")
     return claims

@@ -119,6 +119,7 @@ def build_variant(
                 text_of=need.text_of,
                 also=need.also,
                 also_view=_also_view(need, values),
+                fields=need.fields,
             )
             for need in spec.needs.values()
         ),

@@ -185,9 +185,19 @@ def sample(
             {"index": i, "message": {"role": "assistant", "content": content}} for i, content in enumerate(fragments)
         ],
     }
+    if modality == "text":
+        built["golden_trajectories"] = [[_calling(answer[0]["text"])] for answer in answers]
+        for entry, content in zip(built["predict_result"], fragments, strict=True):
+            entry["message"] |= _calling(content[0]["text"])
     for path in _text_fields():
         _put(built, path, f"{path.rpartition('.')[2].replace('_', ' ')} of {told}")
     return built
+
+
+def _calling(text: str) -> dict[str, Any]:
+    """A message that calls a tool with this text."""
+    function = {"name": "count", "arguments": json.dumps({"what": text})}
+    return {"role": "assistant", "tool_calls": [{"id": "call", "type": "function", "function": function}]}
 
 
 def make(folder: Path, modality: str) -> Path:

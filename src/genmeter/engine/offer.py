@@ -10,7 +10,7 @@ from genmeter.contract import Modality, Need
 from genmeter.engine.catalog import Catalog
 from genmeter.errors import GenmeterError
 from genmeter.registry import Variant
-from genmeter.schema import roles, selection
+from genmeter.schema import answers, roles, selection
 
 _OUTPUT: Mapping[str, Modality] = {
     "text-to-image": "image",
@@ -69,6 +69,17 @@ class Facts:
             raise found
         return found
 
+    def answers(self, fields: tuple[str, ...]) -> list[roles.Found]:
+        """One :class:`genmeter.schema.answers.Answer` for each candidate, with these fields of the sample beside it."""
+        if "predict_result" in fields:
+            entries = selection.select_candidates(answers.entries(self.sample), self.options.candidate)
+        elif answers.are_steps(self.sample):
+            entries = roles.predictions(self.sample, "text")[-1:]  # the answer that the steps of a run led to
+        else:
+            entries = self.find("text", "prediction")
+        shared = answers.truth(self.sample, fields)
+        return [answers.answer(self.sample, entry, fields, shared) for entry in entries]
+
 
 class Axes:
     """The candidates, references and prompts that one sample offers one metric."""
@@ -85,6 +96,8 @@ class Axes:
                 if place not in self._found:
                     if role == "prompt":
                         found = find_texts(facts.sample, need, variant, facts.options)
+                    elif need.fields:
+                        found = facts.answers(need.fields)
                     else:
                         found = facts.find(need.modality, role)
                     self._found[place] = found
@@ -118,6 +131,8 @@ class Axes:
 
 def _kind(need: Need) -> str:
     """What tells the texts or assets of one role apart."""
+    if need.fields:
+        return ",".join(need.fields)
     return need.text_of if need.modality == "text" and need.roles == ("prompt",) else need.modality
 
 

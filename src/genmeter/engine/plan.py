@@ -12,6 +12,7 @@ from genmeter.errors import GenmeterError
 from genmeter.inputs.source import InputLine
 from genmeter.registry import Variant
 from genmeter.schema import roles, snapshot
+from genmeter.schema.answers import Answer
 
 RAW = -1
 # Codes of a sample that does not hold what a metric compares with.
@@ -240,6 +241,11 @@ class _Builder:
         is_text = need.modality == "text"
         sources = []
         for role, item in zip(need.roles, found, strict=True):
+            if isinstance(item.value, Answer):
+                for piece in item.value.used:
+                    used[Used(piece.role, piece.path, self._text(piece.text), True)] = None
+                sources.append(self._text(item.value.values))
+                continue
             source = self._text(item.value) if is_text else self._asset(item.value)
             used[Used(role, item.path, source, is_text)] = None
             sources.append(source)
