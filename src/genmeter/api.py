@@ -11,6 +11,7 @@ from typing import Any
 from genmeter.analysis.summary import SummaryBuilder
 from genmeter.config import RunConfig
 from genmeter.contract import Json
+from genmeter.engine.into import refuse_into
 from genmeter.engine.journal import refuse_in_use
 from genmeter.engine.run import Observer, Progress, execute
 from genmeter.engine.session import Engine, Result, merged_config
@@ -57,8 +58,12 @@ def score(
     out: str | Path | None = None,
     references: str | Path | None = None,
     prompts: str | Path | None = None,
+    match: str | None = None,
+    layout: str | None = None,
+    columns: Mapping[str, str] | None = None,
     limit: int | None = None,
     fresh: bool = False,
+    into: bool = False,
     config: RunConfig | Mapping[str, Any] | str | Path | None = None,
     observer: Observer | None = None,
     report: bool = True,
@@ -68,13 +73,18 @@ def score(
     """Score an input into a run directory: what ``genmeter score`` does.
 
     Args:
-        inputs: One or more JSONL files (also .gz, ``-`` for standard input), or one folder of media.
+        inputs: One or more JSONL files (also .gz, ``-`` for standard input), tables (CSV, TSV or
+            Parquet), or one folder of media.
         metrics: Names of metrics or variants; None leaves the choice to each sample.
         out: The run directory; ``runs/<name>`` by default. Calling again goes on where an earlier call stopped.
         references: Folder of references, paired with the outputs by file stem.
         prompts: File of prompts for a folder of outputs.
+        match: For a folder: ``stem``, ``id``, ``prompt`` or a regular expression with one group.
+        layout: For a folder: a known layout; recognised by default, ``none`` to recognise none.
+        columns: For tables: field of the sample (``prompt``, ``output``, ``metadata.model`` ...) to column.
         limit: Read only the first lines.
         fresh: Remove an earlier run in ``out`` first.
+        into: Write the results back into the JSONL files too: into ``eval_result`` of their records, in place.
         config: As for :class:`Engine`.
         observer: Told about progress.
         report: Write report.html.
@@ -88,11 +98,17 @@ def score(
     """
     merged = merged_config(config, metrics, settings)
     observer = observer or Observer()
+    inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    if into:
+        refuse_into(inputs)
     source = open_source(
-        [inputs] if isinstance(inputs, str | Path) else list(inputs),
+        inputs,
         references=Path(references) if references else None,
         prompts=Path(prompts) if prompts else None,
         limit=limit,
+        match=match,
+        layout=layout,
+        columns=columns,
     )
     for note in source.notes:
         observer.note(note)
@@ -100,7 +116,7 @@ def score(
     if fresh:
         remove_run(folder)
     relay = _Relay(observer, merged)
-    finished = execute(source, folder, merged, observer=relay, command=command)
+    finished = execute(source, folder, merged, observer=relay, command=command, into=into)
     summary = relay.summary()
     write_atomic(folder / "summary.json", jsonio.dumps(summary) + b"\n")
     if report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,15 @@ def test_set_metrics_of_the_wrong_size_are_told(tmp_path: Path) -> None:
     text = " ".join(render([found]).split())
     assert "equal N" in text
     assert "does not apply" in text, "a metric that no sample asked for is not passed over in silence"
+
+
+@pytest.mark.parametrize("fmt", ["table", "md", "latex"])
+def test_runs_over_different_sets_are_not_comparable_and_say_so(fmt: str) -> None:
+    def text(*summaries: dict[str, Any]) -> str:
+        return " ".join(render(summaries, fmt).split())
+
+    one, other = build([row(0, scored(0.5))]), build([row(0, failed("not_found"))], name="b")
+    assert "cannot be compared" not in text(one, other)
+    other["snapshot"] = "sha256:" + "f" * 64
+    assert "their means cannot be compared" in text(one, other)
+    assert re.search(r"b: lpips: nothing could be scored", text(one, other)), "a note says which run it is about"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -11,6 +11,22 @@ if TYPE_CHECKING:
 LANGUAGE_SHARE = 0.1
 MANY = "mul"  # ISO 639-2 for many languages
 LOW_COVERAGE = 0.9
+
+
+def joint_notes(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a table of these summaries has to say above it: the notes of each, and whether they can be compared.
+
+    Args:
+        summaries: Contents of summary.json; several are told apart by their names.
+    """
+    many = len(summaries) > 1
+    notes = []
+    for summary in summaries:
+        prefix = f"{summary.get('name') or summary.get('run_id')}: " if many else ""
+        notes += [f"{prefix}{note}" for note in summary.get("notes") or ()]
+    if len({summary.get("snapshot") for summary in summaries}) > 1:
+        notes.append("These runs are over different evaluation sets; their means cannot be compared.")
+    return notes
 
 
 def build_notes(summary: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,15 @@ def read_summary(path: str | Path) -> dict[str, Any]:
     from genmeter.analysis.summary import summarize_run
 
     return summarize_run(path)
+
+
+def tell_apart(names: Sequence[Any], paths: Sequence[str | Path]) -> list[str]:
+    """A name for each run: its own, or its path where others have that name too or it has none.
+
+    A run is named after its input, which the runs of several models share.
+    """
+    counts = Counter(names)
+    return [str(name) if name and counts[name] == 1 else str(path) for name, path in zip(names, paths, strict=True)]
 
 
 def samples_file(path: str | Path) -> Path:

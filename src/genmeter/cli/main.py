@@ -12,7 +12,21 @@ import typer
 from typer.core import TyperGroup
 
 from genmeter import __version__
-from genmeter.cli import cache, demo, gage, metrics, models, reference, report, schema, score, summary
+from genmeter.cli import (
+    cache,
+    cite,
+    demo,
+    export,
+    gage,
+    ingest,
+    metrics,
+    models,
+    reference,
+    report,
+    schema,
+    score,
+    summary,
+)
 from genmeter.errors import GenmeterError
 
 _FULL = "make room there: "
@@ -51,7 +65,10 @@ app = typer.Typer(
 app.command("score", help="Score an input: samples in, eval_result out. The main job.")(score.command)
 app.command("demo", help="Make a small synthetic run, score it and write its report.")(demo.command)
 app.command("reference", help="Encode a reference set once, for score --reference-set.")(reference.command)
+app.command("ingest", help="Write tables, folders and other inputs as samples.")(ingest.command)
 app.command("summary", help="Print the table of one or more runs.")(summary.command)
+app.command("export", help="Write the rows of runs as CSV or Parquet.")(export.command)
+app.command("cite", help="Print what to cite, and a methods sentence for each metric.")(cite.command)
 app.command("report", help="Write the HTML report of a run again.")(report.command)
 app.command("metrics", help="List the metrics, or print the card of one.")(metrics.command)
 app.command("schema", help="Print a JSON Schema: sample, eval_result, summary or run.")(schema.command)

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 def command(
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="IN...", help="JSONL files (also .gz, - for stdin) or one folder of media."),
+        typer.Argument(
+            metavar="IN...",
+            help="JSONL (also .gz, - for stdin), tables (CSV, TSV, Parquet), dataset YAML, or a folder of media.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Run directory; runs/<name> by default. Made when absent.")
@@ -35,6 +38,16 @@ def command(
     ] = None,
     prompts: Annotated[Path | None, typer.Option(help="For a folder: file of prompts.")] = None,
     references: Annotated[Path | None, typer.Option(help="For a folder: folder of references, paired by stem.")] = None,
+    match: Annotated[
+        str | None, typer.Option(help="For a folder: stem, id, prompt, or a regular expression with one group.")
+    ] = None,
+    layout: Annotated[
+        str | None, typer.Option(help="For a folder: geneval, imagefolder, t2i-compbench, vbench or none.")
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="FIELD=COLUMN", help="For a table: what its columns hold; may repeat."),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the run in tables.")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:0.")] = None,
     precision: Annotated[str | None, typer.Option(help="exact or fast.")] = None,
@@ -53,6 +66,7 @@ def command(
     max_failed: Annotated[str | None, typer.Option(help="Exit 3 when more samples fail: N or P%.")] = None,
     retry_failed: Annotated[str | None, typer.Option(help="Error codes to try again, separated by commas.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Remove an earlier run there first.")] = False,
+    into: Annotated[bool, typer.Option("--into", help="Write results back into the JSONL files too.")] = False,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Leave the shared feature cache alone.")] = False,
     rows: Annotated[str | None, typer.Option(help="short, or full to repeat constants in every row.")] = None,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
@@ -89,7 +103,17 @@ def command(
         from genmeter.cli.plan import show_plan
 
         raise typer.Exit(
-            show_plan(inputs, merged, references=references, prompts=prompts, limit=limit, as_json=as_json)
+            show_plan(
+                inputs,
+                merged,
+                references=references,
+                prompts=prompts,
+                limit=limit,
+                match=match,
+                layout=layout,
+                columns=_mapping(columns),
+                as_json=as_json,
+            )
         )
     raise typer.Exit(
         run_and_print(
@@ -98,12 +122,22 @@ def command(
             merged,
             limit=limit,
             fresh=fresh,
+            into=into,
             as_json=as_json,
             references=references,
             prompts=prompts,
+            match=match,
+            layout=layout,
+            columns=_mapping(columns),
             report=report,
         )
     )
+
+
+def _mapping(columns: list[str] | None) -> dict[str, str] | None:
+    from genmeter.inputs.tables import read_mapping
+
+    return read_mapping(columns) if columns else None
 
 
 def run_and_print(
@@ -113,9 +147,13 @@ def run_and_print(
     *,
     limit: int | None = None,
     fresh: bool = False,
+    into: bool = False,
     as_json: bool = False,
     references: Path | None = None,
     prompts: Path | None = None,
+    match: str | None = None,
+    layout: str | None = None,
+    columns: dict[str, str] | None = None,
     report: bool = True,
 ) -> int:
     """Run, show progress and print the table. Returns the exit code; 130 on SIGINT and SIGTERM, with all work kept.
@@ -136,8 +174,12 @@ def run_and_print(
                 out=out,
                 references=references,
                 prompts=prompts,
+                match=match,
+                layout=layout,
+                columns=columns,
                 limit=limit,
                 fresh=fresh,
+                into=into,
                 config=config,
                 observer=console,
                 report=report,
@@ -158,6 +200,8 @@ def run_and_print(
         if report:
             print(f"Report    {result.run_dir / 'report.html'}")
     _say_missing_weights(result.run, result.summary)
+    if result.exit_code and not result.summary["metrics"]:
+        _say_no_metric()
     return _verdict(result.summary, config.max_failed) or result.exit_code
 
 
@@ -179,6 +223,15 @@ def _say_missing_weights(run: dict[str, Any], summary: dict[str, Any]) -> None:
         advice = f"`genmeter models fetch {' '.join(models)}` fetches them, and the same command scores the rest"
         tiny = "; to try things without a download: --profile tiny" if _has_tiny(name) else ""
         print(f"genmeter: {name} needs weights that are not here: {advice}{tiny}", file=sys.stderr)
+
+
+def _say_no_metric() -> None:
+    """What to do about samples that name no metric, of tasks that have none by default (those that answer in text)."""
+    print(
+        "genmeter: nothing to score: the samples name no metric in eval_config.metrics, and their tasks have none by "
+        "default; name some, as with --metrics exact_match (`genmeter metrics` lists them)",
+        file=sys.stderr,
+    )
 
 
 def _has_tiny(name: str) -> bool:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,7 +22,7 @@ def command(
     ] = None,
 ) -> None:
     """Print means with intervals, what has no score and why, and signatures to cite."""
-    from genmeter.analysis.reader import read_summary
+    from genmeter.analysis.reader import read_summary, tell_apart
     from genmeter.analysis.summary import summarize_run
     from genmeter.cli.usage import usage_errors
     from genmeter.report.tables import FORMATS, print_summary, render
@@ -39,16 +37,9 @@ def command(
         else:
             summaries = [read_summary(run) for run in runs]
     if fmt != "json":
-        _tell_apart(summaries, runs)
+        for summary, name in zip(summaries, tell_apart([each.get("name") for each in summaries], runs), strict=True):
+            summary["name"] = name
     if fmt == "table":
         print_summary(summaries, run_dir=str(runs[0]) if len(runs) == 1 and runs[0].is_dir() else None)
     else:
         typer.echo(render(summaries, fmt), nl=False)
-
-
-def _tell_apart(summaries: Sequence[dict[str, Any]], runs: Sequence[Path]) -> None:
-    """Runs of one name go by their directories: a run is named after its input, which several models share."""
-    names = Counter(summary.get("name") for summary in summaries)
-    for summary, run in zip(summaries, runs, strict=True):
-        if names[summary.get("name")] > 1:
-            summary["name"] = str(run)

@@ -23,6 +23,7 @@ from genmeter.engine.device import DeviceLostError, device_kind, resolve_device
 from genmeter.engine.evaluation import Evaluation, lacking_defaults
 from genmeter.engine.features import Features
 from genmeter.engine.gather import LostFeaturesError
+from genmeter.engine.into import targets, write_into
 from genmeter.engine.journal import Journal
 from genmeter.engine.ledger import LineNote, Stamp, file_time
 from genmeter.engine.linefacts import LineFacts
@@ -37,7 +38,8 @@ from genmeter.engine.store import FeatureStore, sweep, write_atomic
 from genmeter.engine.watch import Watch
 from genmeter.engine.writer import LineWriter
 from genmeter.errors import RETRYABLE, GenmeterError
-from genmeter.inputs.source import InputChanged, InputLine, Source
+from genmeter.inputs.lines import InputChanged
+from genmeter.inputs.source import InputLine, Source
 from genmeter.schema import jsonio
 from genmeter.schema.snapshot import fill
 from genmeter.weights.home import cache_home
@@ -92,7 +94,13 @@ class Finished(NamedTuple):
 
 
 def execute(
-    source: Source, folder: Path, config: RunConfig, *, observer: Observer | None = None, command: str = ""
+    source: Source,
+    folder: Path,
+    config: RunConfig,
+    *,
+    observer: Observer | None = None,
+    command: str = "",
+    into: bool = False,
 ) -> Finished:
     """Score an input into a run directory; finished work of an earlier process is kept.
 
@@ -102,15 +110,17 @@ def execute(
         config: All settings.
         observer: Told about progress and finished lines.
         command: What the user typed, for the record.
+        into: Write the results back into the input's files too; see :mod:`genmeter.engine.into`.
 
     Raises:
+        InputChanged: The input changed while it was scored.
         ValueError: The directory was made with other settings, belongs to another running process, or a setting is
             not one (unknown device, parameter ...).
         GenmeterError: An unknown metric was asked for by name.
         StoppedEarly: The first samples all failed for one reason.
     """
     with _opened(source, folder, config, observer) as run:
-        return run.execute(command)
+        return run.execute(command, into)
 
 
 class Encoded(NamedTuple):
@@ -183,7 +193,7 @@ class _Run:
         self.options = PlanOptions.of(config)
         self._open: int = journal.meta(_OPEN, 0)
 
-    def execute(self, command: str) -> Finished:
+    def execute(self, command: str, into: bool = False) -> Finished:
         created, began = time.time(), time.monotonic()
         settings, tally = self.encode()
         for attempt in range(_ATTEMPTS):  # damage may show on one side of a set after the other
@@ -203,7 +213,11 @@ class _Run:
             for name in (name for name, found in outcomes.items() if not found.lacking):
                 run["metrics"][name]["reference_set"] = self.stored.describe(self.catalog.variant(name), self.catalog)
         run["seconds"] = {"total": round(time.monotonic() - began, 3), **run["seconds"]}
+        files = targets(self.source.paths) if into else []
         self._write(run, outcomes)
+        if into:
+            changed = write_into(files, self.source.count, self.folder / "samples.jsonl")
+            self.observer.note(_say_written(self.source.files, changed))
         return Finished(self.folder, run)
 
     def encode(self) -> tuple[dict[str, Json], Tally]:
@@ -487,6 +501,11 @@ def _sha256(path: Path) -> bytes | None:
     except OSError:
         return None
     return digest.digest()
+
+
+def _say_written(files: Sequence[str], changed: int) -> str:
+    names = ", ".join(files)
+    return f"the results are in {names} too" if changed else f"{names} held these results already"
 
 
 def _utc(seconds: float) -> str:

@@ -16,9 +16,9 @@ import re
 import threading
 import uuid
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -193,16 +193,17 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a whole file so that a reader sees the old content or the new, never a part.
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of ``path`` on a clean exit, whole; on any other nothing has changed there.
 
     Raises:
         OSError: Naming the file, whose old content is untouched.
     """
     temporary = temporary_name(path)
     try:
-        with open(temporary, "wb") as file:
-            file.write(data)
+        with open(temporary, "wb", buffering=1 << 20) as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -212,6 +213,16 @@ def write_atomic(path: Path, data: bytes) -> None:
         if isinstance(error, OSError):
             raise unwritable(error, path) from None
         raise
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a whole file so that a reader sees the old content or the new, never a part.
+
+    Raises:
+        OSError: Naming the file, whose old content is untouched.
+    """
+    with replacing(path) as file:
+        file.write(data)
 
 
 def unwritable(error: OSError, path: Path) -> OSError:

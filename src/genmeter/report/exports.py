@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from genmeter.analysis.notes import joint_notes
 from genmeter.report.text import clean, direction, format_mean, format_sets, format_value, scored_of
 
 COLUMNS = (
@@ -59,7 +60,7 @@ def json_text(summaries: Sequence[Mapping[str, Any]]) -> str:
 def markdown(summaries: Sequence[Mapping[str, Any]]) -> str:
     """A pipe table with the notes above and the signatures below it."""
     many = len(summaries) > 1
-    lines = [f"> {_md(note)}" for s in summaries for note in s.get("notes") or ()]
+    lines = [f"> {_md(note)}" for note in joint_notes(summaries)]
     if lines:
         lines.append("")
     head = ["Run"] * many + ["Metric", "Variant", "Better", "Mean ± 95 %", "Scored", "Failed"]
@@ -78,7 +79,7 @@ def markdown(summaries: Sequence[Mapping[str, Any]]) -> str:
 def latex(summaries: Sequence[Mapping[str, Any]]) -> str:
     """A booktabs ``tabular``, with the signatures as comments (they belong into the caption or an appendix)."""
     many = len(summaries) > 1
-    lines = [f"% {clean(note, 500)}" for s in summaries for note in s.get("notes") or ()]
+    lines = [f"% {clean(note, 500)}" for note in joint_notes(summaries)]
     lines += [f"% {clean(metric['signature'], 2000)}" for _, _, metric in _metrics(summaries)]
     head = ["Run"] * many + ["Metric", "Variant", r"Mean $\pm$ 95\,\%", "$n$"]
     lines += [rf"\begin{{tabular}}{{{'l' * many}llrr}}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
@@ -112,7 +113,11 @@ def _cells(
     n = stats["n"]
     value = stats.get("score") if metric.get("scope") == "set" else stats.get("mean")
     numbers = [value, low, high, stats.get("sem"), stats.get("median"), quantiles.get("p05"), quantiles.get("p95")]
-    texts = [_cell(summary.get("name") or summary.get("run_id") or ""), _cell(name), _cell(metric.get("variant") or "")]
+    texts = [
+        csv_cell(summary.get("name") or summary.get("run_id") or ""),
+        csv_cell(name),
+        csv_cell(metric.get("variant") or ""),
+    ]
     return [
         *texts,
         direction(metric.get("higher_is_better"), arrows=False),
@@ -121,15 +126,15 @@ def _cells(
         n["total"],
         n["n_failed"],
         n["skipped"],
-        _cell(";".join(f"{code}={count}" for code, count in n["failed"].items())),
+        csv_cell(";".join(f"{code}={count}" for code, count in n["failed"].items())),
         "" if stats.get("coverage") is None else repr(float(stats["coverage"])),
-        _cell(path),
-        _cell(bucket),
-        _cell(metric["signature"] if not path else ""),
+        csv_cell(path),
+        csv_cell(bucket),
+        csv_cell(metric["signature"] if not path else ""),
     ]
 
 
-def _cell(text: Any) -> str:
+def csv_cell(text: Any) -> str:
     """A text cell that no spreadsheet takes for a formula: names and tags come from samples."""
     cell = clean(text, 2000)
     return f"'{cell}" if cell[:1] in ("=", "+", "-", "@") else cell

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from genmeter.analysis.notes import joint_notes
 from genmeter.errors import CODES, FLAGS
 from genmeter.report.text import (
     advice,
@@ -89,13 +90,10 @@ class _Printer:
         self.unicode = "utf" in (console.encoding or "").lower()
 
     def print(self, run_dir: str | None) -> None:
-        for summary in self.summaries:
-            for note in summary.get("notes") or ():
-                self.line(f"{self._prefix(summary)}{clean(note, 500)}", style="bold yellow", lead="! ")
+        for note in joint_notes(self.summaries):
+            self.line(clean(note, 500), style="bold yellow", lead="! ")
         if not self.many:
             self._heading(self.summaries[0])
-        elif len({s.get("snapshot") for s in self.summaries}) > 1:
-            self.line("These runs are over different evaluation sets; their means cannot be compared.", lead="! ")
         self._main_table()
         self._explain()
         self._failures()
