@@ -128,7 +128,7 @@ def test_half_a_surrogate_pair_can_be_exported(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", [], run_json())
     line = r'{"id": "a\ud800", "messages": [], "eval_result": {"metrics": {"lpips": {"score": 1}}}}'
     (run / "samples.jsonl").write_text(line + "\n")
-    assert read(call(run).stdout)[0]["id"] == "a"
+    assert read(call(run).stdout)[0]["id"] == r"a\ud800"
     call(run, "-o", tmp_path / "x.parquet")
     assert pyarrow.parquet.read_table(tmp_path / "x.parquet").column("id").to_pylist() == [r"a\ud800"]
 

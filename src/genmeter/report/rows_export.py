@@ -232,5 +232,5 @@ def _plain(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]
 
 def _text(text: str) -> str:
     """A text that no spreadsheet takes for a formula, else as it is: two ids that differ stay two."""
-    text = text.replace("\0", "").encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+    text = text.replace("\0", "").encode("utf-8", "backslashreplace").decode()  # half a surrogate pair has no bytes
     return f"'{text}" if text.lstrip()[:1] in _FORMULA else text
