@@ -227,3 +227,38 @@ def test_folders_and_lines_are_ingested_too(folder: Path) -> None:
     assert command("ingest", folder / "f.jsonl", "-o", folder / "sub/g.jsonl", cwd=folder).returncode == 0
     again = scores(folder / "sub/g.jsonl", folder / "run3", media_root=(str(folder / "sub"), str(folder)))
     assert again == scores(folder / "f.jsonl", folder / "run4")
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_path_that_could_mean_two_files_is_refused(kind: str, tmp_path: Path) -> None:
+    """Inputs in two folders name a.png: which one is meant is never guessed; names that differ are found."""
+    files = []
+    for number, level in enumerate((40, 200)):
+        folder = tmp_path / f"d{number}"
+        folder.mkdir()
+        for name in ("a.png", f"only{number}.png"):
+            Image.fromarray(np.full((8, 8, 3), level, np.uint8)).save(folder / name)
+        rows = [{"id": f"{number}-{name}", "output": name} for name in ("a.png", f"only{number}.png")]
+        if kind == "csv":
+            files.append(write_csv(folder / "t.csv", rows))
+        else:
+            files.append(folder / "t.jsonl")
+            files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = scores(files, tmp_path / "run")
+    assert found == {"0-a.png": None, "0-only0.png": 40.0, "1-a.png": None, "1-only1.png": 200.0}
+    assert scores(files[1], tmp_path / "alone")["1-a.png"] == 200.0
+    named = scores(files[1], tmp_path / "named", media_root=str(tmp_path / "d1"))
+    assert named["1-a.png"] == 200.0
+
+
+def test_an_id_in_two_tables_is_refused(folder: Path) -> None:
+    first = write_csv(folder / "data/a.csv", [{"id": "x", "output": "pictures/1.png"}])
+    second = write_csv(folder / "data/b.csv", [{"id": "x", "output": "pictures/2.png"}])
+    with pytest.raises(ValueError, match=r"id 'x' stands in .*a\.csv \(line 1\) and in .*b\.csv"):
+        open_source([first, second])
+
+
+def test_a_mistyped_field_is_named(folder: Path) -> None:
+    path = write_csv(folder / "data/t.csv", rows())
+    with pytest.raises(ValueError, match="did you mean 'prompt'"):
+        open_tables([path], {"promt": "caption"})

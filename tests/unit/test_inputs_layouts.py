@@ -191,3 +191,10 @@ def test_references_may_move_without_another_digest(outputs: Path, tmp_path: Pat
         touch(tmp_path / place, "cat.png")
     first, second = (open_source([outputs], match="id", references=tmp_path / place) for place in ("here", "there"))
     assert first.digest == second.digest
+
+
+def test_damaged_lists_are_named(outputs: Path) -> None:
+    touch(outputs, "00000/samples/0000.png")
+    (outputs / "00000/metadata.jsonl").write_text('{"prompt": ')
+    with pytest.raises(ValueError, match=r"00000/metadata\.jsonl: a line is"):
+        open_source([outputs])

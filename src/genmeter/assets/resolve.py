@@ -51,12 +51,14 @@ class Resolver:
         policy: Which hosts may be contacted.
         roots: Folders that files may come from, tried in order for relative paths. A root that does not exist
             (yet) admits nothing.
+        apart: Roots of equal right: a relative path that leads to files under two of them is refused, since which one
+            is meant cannot be told.
 
     Raises:
         ValueError: When an item of ``policy.allow_hosts`` is neither a host name nor an address.
     """
 
-    def __init__(self, policy: Policy, roots: Sequence[Path]) -> None:
+    def __init__(self, policy: Policy, roots: Sequence[Path], apart: Sequence[Path] = ()) -> None:
         self.policy = policy
         if policy.allow_hosts:
             from genmeter.assets.network import parse_entry
@@ -64,6 +66,7 @@ class Resolver:
             for entry in policy.allow_hosts:
                 parse_entry(entry)
         self.roots: tuple[Path, ...] = tuple(dict.fromkeys(Path(os.path.realpath(root)) for root in roots))
+        self._apart = tuple(dict.fromkeys(os.path.realpath(root) for root in apart))
         self._prefixes = tuple(_prefix(str(root)) for root in self.roots)
         # Real paths of the folders seen so far, for each root. A folder that is turned into a link later does no harm:
         # load() asks what it has really opened, and refuses anything but the real path that was checked.
@@ -135,6 +138,7 @@ class Resolver:
             elif mode is None:
                 inside.append(real)
             elif stat.S_ISREG(mode):
+                self._refuse_twin(name, real, written)
                 return Location(written, "file", real, None)
             elif folders and stat.S_ISDIR(mode):
                 return Location(written, "folder", real, None)
@@ -157,6 +161,19 @@ class Resolver:
             f"to admit it: --media-root {shorten(os.path.dirname(outside[0]))}",
             asset=shorten(written),
         )
+
+    def _refuse_twin(self, name: str, real: str, written: str) -> None:
+        if len(self._apart) < 2 or os.path.isabs(name):
+            return
+        for root in self._apart:
+            other = os.path.realpath(os.path.join(root, name))
+            if other != real and os.path.isfile(other):
+                raise GenmeterError(
+                    "forbidden",
+                    f"the path could mean {shorten(real)} or {shorten(other)}, since inputs lie in both folders",
+                    "score them apart, give names that differ, or say which folder is meant with --media-root",
+                    asset=shorten(written),
+                )
 
     def _candidates(self, name: str, written: str) -> Iterator[str]:
         """Where a path may lead, a place a root if it is relative; real but for its last part, which is not looked at.

@@ -93,10 +93,10 @@ class Preparer:
         self.pace = Pace(workers)
 
     @classmethod
-    def of(cls, config: RunConfig, roots: Sequence[Path]) -> Preparer:
-        """The pool that a configuration asks for; ``roots`` are the media roots where it names none."""
+    def of(cls, config: RunConfig, roots: Sequence[Path], apart: Sequence[Path] = ()) -> Preparer:
+        """The pool that a configuration asks for; ``roots`` and ``apart`` stand where it names no media root."""
         asked = [config.media_root] if isinstance(config.media_root, str) else config.media_root
-        resolver = Resolver(config.policy, [Path(root) for root in asked] or roots)
+        resolver = Resolver(config.policy, [Path(root) for root in asked] or roots, () if asked else apart)
         return cls(resolver, config.policy, decode_workers(config))
 
     def __enter__(self) -> Preparer:

@@ -121,7 +121,7 @@ def _probe(window: Window, catalog: Catalog, config: RunConfig, source: Source, 
     decode = 0.0
     fresh: dict[int, list[tuple[int, Fresh]]] = {}
     count: Counter[int] = Counter()
-    with Preparer.of(config, source.roots) as preparer:
+    with Preparer.of(config, source.roots, source.folders) as preparer:
         for done in preparer.run(window, catalog, pool.encoders(window), lambda encoder, view, key: None):
             decode += done.seconds
             for unit, outcome in done.units.items():

@@ -284,7 +284,7 @@ class _Run:
         features = Features(self.catalog, self.folder / "features", cache_home() if config.cache else None)
         tally = Tally(sum(counts.get(None, 0) for counts in self.journal.codes().values()) + self.patient)
         features.recall(self.journal.unsealed())
-        with Preparer.of(config, self.source.roots) as preparer:
+        with Preparer.of(config, self.source.roots, self.source.folders) as preparer:
             runner = WindowRunner(
                 self.catalog,
                 pool,

@@ -72,7 +72,7 @@ def _geneval(root: Path) -> Found:
         return None
     records, left = [], [folder.name for folder in folders if folder not in prompts]
     for folder in prompts:
-        about = loads((folder / "metadata.jsonl").read_bytes().strip() or b"null")
+        about = _json(folder / "metadata.jsonl", (folder / "metadata.jsonl").read_bytes().strip() or b"null")
         if not isinstance(about, dict) or not isinstance(about.get("prompt"), str):
             raise ValueError(f"{folder / 'metadata.jsonl'}: expected an object with a prompt")
         names = [f"{folder.name}/samples/{name}" for name in media_below(folder / "samples")]
@@ -87,6 +87,13 @@ def _geneval(root: Path) -> Found:
             record["data_tag"] = {"tag": about["tag"]}
         records.append(record)
     return (records, left) if records else None
+
+
+def _json(file: Path, text: str | bytes) -> Any:
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: a line is {error}") from None
 
 
 def _named_after_prompts(root: Path, pattern: re.Pattern[str], kind: str) -> Found:
@@ -122,7 +129,7 @@ def _imagefolder(root: Path) -> Found:
     if file.suffix == ".csv":
         rows: list[Any] = list(csv.DictReader(io.StringIO(text, newline="")))
     else:
-        rows = [loads(line) for line in text.split("\n") if line.strip()]
+        rows = [_json(file, line) for line in text.split("\n") if line.strip()]
     if not rows or not all(isinstance(row, dict) and row.get("file_name") for row in rows):
         raise ValueError(f"{file}: expected a file_name in every row")
     records = []

@@ -132,7 +132,8 @@ def _nothing(
 ) -> str:
     tried = f"{paths[0]!r} gives {next(iter(outputs))!r}" if outputs else f"{paths[0]!r} gives no key"
     wanted = next(iter(known or found), None)
-    return f"--match {match!r}: nothing matched: {tried}, and the other side has {wanted!r}"
+    other = f", and the other side has {wanted!r}" if wanted is not None else ""
+    return f"--match {match!r}: nothing matched: {tried}{other}"
 
 
 def _count(

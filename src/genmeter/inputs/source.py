@@ -64,6 +64,7 @@ class Source:
     Attributes:
         files: The inputs as given.
         roots: Default media roots: the folder of each input, then the current folder.
+        folders: The folders that the inputs lie in; a relative path must not mean two files in them.
         name: A default name for the run.
         notes: What the reader of a folder should know (matched and unmatched counts).
     """
@@ -85,6 +86,7 @@ class Source:
         self._scan: tuple[str, int] | None = None
         self.files = tuple(shown for shown, _ in inputs)
         self.roots = tuple(roots)
+        self.folders = _unique(path.parent for _, path in inputs) if not isinstance(folder, Folder | Listing) else ()
         self.name = name
         self.notes: list[str] = list(folder.notes) if folder else []
 
@@ -137,6 +139,9 @@ class Source:
             )
 
     def _raw(self) -> Iterator[tuple[int, int, bytes | GenmeterError | dict[str, Any]]]:
+        if isinstance(self._folder, Table):
+            yield from self._folder.placed()
+            return
         if self._folder is not None:
             for number, record in enumerate(self._folder.records(), 1):
                 yield 0, number, record
@@ -264,14 +269,16 @@ def open_source(
         paths = [Path(os.path.abspath(item)) for item in tables]
         for item, path in zip(tables, paths, strict=True):
             _check_there(str(item), path)
-        table = open_tables(paths, columns, put)
-        return Source(
-            [(", ".join(map(str, tables)), paths[0])],
+        found = Source(
+            [(str(item), path) for item, path in zip(tables, paths, strict=True)],
             roots=_unique([*(path.parent for path in paths), Path.cwd()]),
             name=run_name(paths[0].with_suffix("")),
-            folder=table,
+            folder=open_tables(paths, columns, put),
             limit=limit,
         )
+        if len(paths) > 1:
+            refuse_clashes(found)
+        return found
     if match or layout:
         raise ValueError(f"--{'match' if match else 'layout'} is for a folder of media; none is given")
     if columns:

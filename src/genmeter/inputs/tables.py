@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from genmeter.config import nearest
 from genmeter.errors import GenmeterError
 from genmeter.inputs.lines import InputChanged
 from genmeter.schema.jsonio import dumps
@@ -66,16 +67,21 @@ class Table:
             self.notes.append(f"kept under metadata: {', '.join(map(repr, self._others))}")
 
     def records(self) -> Iterator[dict[str, Any] | GenmeterError]:
-        """A short record a row, or a ``bad_line`` in its place.
+        """A short record a row, or a ``bad_line`` in its place. Raises as :meth:`placed`."""
+        for _, _, record in self.placed():
+            yield record
+
+    def placed(self) -> Iterator[tuple[int, int, dict[str, Any] | GenmeterError]]:
+        """Position of the file, number of the row in it, and its record.
 
         Raises:
             InputChanged: A file is not what it was when the table was opened.
         """
         if _state(self._paths) != self._state:
             raise InputChanged(f"{', '.join(p.name for p in self._paths)} changed while it was being scored")
-        for path in self._paths:
+        for place, path in enumerate(self._paths):
             for number, row in _rows(path):
-                yield row if isinstance(row, GenmeterError) else self._record(number, row)
+                yield place, number, row if isinstance(row, GenmeterError) else self._record(number, row)
 
     def identity(self, record: dict[str, Any]) -> bytes:
         """What of a record belongs to the input's digest: all of it."""
@@ -134,6 +140,11 @@ def open_tables(paths: Sequence[Path], mapping: Mapping[str, str] | None = None,
     names = [_header(path) for path in paths]
     columns: dict[str, str] = {}
     for field, column in (mapping or {}).items():
+        if field not in _OBVIOUS and "." not in field:
+            raise ValueError(
+                f"--map {field}={column}: expected one of {', '.join(_OBVIOUS)}, or a dotted path such as metadata.model"
+                f"{nearest(field, list(_OBVIOUS))}"
+            )
         for path, own in zip(paths, names, strict=True):
             if column not in own:
                 raise ValueError(f"--map {field}={column}: {path} has no such column; it has {_named(own)}")
