@@ -142,7 +142,7 @@ def open_tables(paths: Sequence[Path], mapping: Mapping[str, str] | None = None,
     for field, column in (mapping or {}).items():
         if field not in _OBVIOUS and "." not in field:
             raise ValueError(
-                f"--map {field}={column}: expected one of {', '.join(_OBVIOUS)}, or a dotted path such as metadata.model"
+                f"--map {field}={column}: expected one of {', '.join(_OBVIOUS)}, or a path such as metadata.model"
                 f"{nearest(field, list(_OBVIOUS))}"
             )
         for path, own in zip(paths, names, strict=True):
