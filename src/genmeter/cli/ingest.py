@@ -44,7 +44,7 @@ def command(
         limit=limit,
         match=match,
         layout=layout,
-        columns=read_mapping(columns) if columns else None,
+        columns=read_mapping(columns or ()),
         put=MediaFolder(out).put,
     )
     for note in source.notes:

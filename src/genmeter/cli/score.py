@@ -74,6 +74,7 @@ def command(
 ) -> None:
     """Score an input into a run directory. Interrupt it any time; the same command goes on."""
     from genmeter.engine.session import merged_config
+    from genmeter.inputs.tables import read_mapping
 
     settings: dict[str, Any] = {
         "metrics_from": metrics_from,
@@ -99,45 +100,21 @@ def command(
         merged = merged.model_copy(
             update={"policy": merged.policy.model_copy(update={"allow_hosts": tuple(allow_host)})}
         )
+    reading: dict[str, Any] = {
+        "references": references,
+        "prompts": prompts,
+        "limit": limit,
+        "match": match,
+        "layout": layout,
+        "columns": read_mapping(columns or ()),
+    }
     if plan:
         from genmeter.cli.plan import show_plan
 
-        raise typer.Exit(
-            show_plan(
-                inputs,
-                merged,
-                references=references,
-                prompts=prompts,
-                limit=limit,
-                match=match,
-                layout=layout,
-                columns=_mapping(columns),
-                as_json=as_json,
-            )
-        )
+        raise typer.Exit(show_plan(inputs, merged, as_json=as_json, **reading))
     raise typer.Exit(
-        run_and_print(
-            inputs,
-            out,
-            merged,
-            limit=limit,
-            fresh=fresh,
-            into=into,
-            as_json=as_json,
-            references=references,
-            prompts=prompts,
-            match=match,
-            layout=layout,
-            columns=_mapping(columns),
-            report=report,
-        )
+        run_and_print(inputs, out, merged, fresh=fresh, into=into, as_json=as_json, report=report, **reading)
     )
-
-
-def _mapping(columns: list[str] | None) -> dict[str, str] | None:
-    from genmeter.inputs.tables import read_mapping
-
-    return read_mapping(columns) if columns else None
 
 
 def run_and_print(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from genmeter.inputs.listing import natural, unreadable
 from genmeter.inputs.prompts import Prompts, read_prompts
 from genmeter.schema.jsonio import dumps
 from genmeter.schema.media import kind_of_name
@@ -97,14 +97,14 @@ def _by_stem(top: Path, shown: Path, *, without: Path | None) -> tuple[dict[str,
     """Media paths below a folder by stem, sorted by path; and the names of the other files."""
     paths: list[str] = []
     others: list[str] = []
-    for where, folders, names in os.walk(top, onerror=_unreadable):
+    for where, folders, names in os.walk(top, onerror=unreadable):
         folders[:] = [n for n in folders if not n.startswith(".") and Path(where, n) != without]
         for name in names:
             if name.startswith("."):
                 continue
             (paths if kind_of_name(name) else others).append(Path(where, name).relative_to(top).as_posix())
     found: dict[str, str] = {}
-    for path in sorted(paths, key=_natural):
+    for path in sorted(paths, key=natural):
         stem = stem_of(path)
         if stem in found:
             raise ValueError(
@@ -113,16 +113,6 @@ def _by_stem(top: Path, shown: Path, *, without: Path | None) -> tuple[dict[str,
             )
         found[stem] = path
     return found, others
-
-
-def _natural(path: str) -> tuple[list[str | int], str]:
-    """Sorts 2.png before 10.png, which is what a list of prompts beside numbered files means."""
-    parts = re.split(r"([0-9]+)", unicodedata.normalize("NFC", path))
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], path
-
-
-def _unreadable(error: OSError) -> None:
-    raise ValueError(f"{error.filename}: cannot be read ({error.strerror})") from None
 
 
 def _note_pairs(folder: Folder, references: Path) -> None:

@@ -47,7 +47,7 @@ class Listing:
 def media_below(root: Path) -> list[str]:
     """Media of a folder and its subfolders, relative, known by their suffix; 2.png before 10.png; hidden ones not."""
     found = []
-    for where, folders, names in os.walk(root, onerror=_unreadable):
+    for where, folders, names in os.walk(root, onerror=unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(".") and kind_of_name(name):
@@ -56,7 +56,7 @@ def media_below(root: Path) -> list[str]:
 
 
 def natural(path: str) -> tuple[list[str | int], str]:
-    """Sorts 2.png before 10.png."""
+    """Sorts 2.png before 10.png, which is what a list of prompts beside numbered files means."""
     parts = re.split(r"([0-9]+)", unicodedata.normalize("NFC", path))
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], path
 
@@ -66,5 +66,6 @@ def one_or_all(names: list[str]) -> str | list[str]:
     return names[0] if len(names) == 1 else names
 
 
-def _unreadable(error: OSError) -> None:
+def unreadable(error: OSError) -> None:
+    """What ``os.walk`` is to do about a folder that cannot be read: raise ``ValueError`` with its name."""
     raise ValueError(f"{error.filename}: cannot be read ({error.strerror})") from None

@@ -169,7 +169,7 @@ def open_tables(paths: Sequence[Path], mapping: Mapping[str, str] | None = None,
 
 
 def read_mapping(items: Sequence[str]) -> dict[str, str]:
-    """``prompt=caption,output=path`` (may repeat) as field to column. Raises ``ValueError`` showing the form."""
+    """``prompt=caption,output=path`` (may repeat) as field to column; empty for none. Raises ``ValueError``."""
     found: dict[str, str] = {}
     for pair in (pair for item in items for pair in item.split(",") if pair.strip()):
         field, equals, column = pair.strip().partition("=")
